@@ -1,0 +1,38 @@
+# Everything runs in .venv, which each target builds for itself: Python 3.11 or newer and make are all it needs.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup test check reproduce bench docs clean
+
+setup: .venv/ready
+
+# torch is pinned here, and installed first with pip, which takes a CPU build where one is offered.
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "harmax needs Python 3.11 or newer, got %d.%d; run make PYTHON=..." % sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+test: setup
+	$(BIN)/python -m pytest -m 'not slow and not gpu'
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+reproduce: setup
+	$(BIN)/harmax reproduce
+
+bench: setup
+	$(BIN)/harmax bench loss
+	$(BIN)/harmax bench import
+
+# The figures and numbers that the documentation shows, from the stored runs.
+docs: setup
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,18 @@
+"""Benchmarks: what a thing costs, measured beside what it replaces, in one run.
+
+`BENCHMARKS` maps a name to a function that yields one row (a flat dict) at a time; `harmax bench NAME` prints the rows
+and keeps them under benchmarks/results.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from harmax.bench import imports, loss
+from harmax.bench.options import BenchOptions
+
+BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
+    "loss": loss.rows,
+    "import": imports.rows,
+}
+
+__all__ = ["BENCHMARKS", "BenchOptions"]

@@ -1,0 +1,73 @@
+"""`harmax bench`: measure, show, and keep the rows."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from harmax.cli.usage import UsageError, print_json
+from harmax.files import to_json, write_atomically
+from harmax.functional import unknown
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Run a benchmark; its rows go to benchmarks/results unless it is only a smoke test."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """A benchmark, for example `loss`."""
+    smoke: bool = False
+    """Tiny shapes, nothing kept: does it run?"""
+    device: str = "cpu"
+    """Where to measure: cpu, cuda, cuda:1."""
+    threads: int | None = None
+    """CPU threads; all of them if left out."""
+    repeats: int = 9
+    """Measurements a row."""
+    output: Path | None = None
+    """The file of rows; benchmarks/results/NAME-DEVICE.jsonl if left out."""
+    json: bool = False
+    """Print one JSON object a row, as soon as it is measured."""
+
+    def __call__(self) -> int:
+        """Measure, print and keep the rows."""
+        from harmax.bench import BENCHMARKS, BenchOptions
+
+        if self.name not in BENCHMARKS:
+            raise UsageError(unknown("benchmark", self.name, BENCHMARKS))
+        output = self.output or Path("benchmarks/results") / f"{self.name}-{self.device.replace(':', '')}.jsonl"
+        options = BenchOptions(smoke=self.smoke, device=self.device, threads=self.threads, repeats=self.repeats)
+        progress = Console(stderr=True)
+        rows: list[dict[str, Any]] = []
+        with progress.status(f"measuring {self.name} on {self.device}"):
+            for row in BENCHMARKS[self.name](options):
+                rows.append(row)
+                if self.json:
+                    print_json(row)
+        if not self.json:
+            Console().print(tabulate(self.name, rows))
+        if not self.smoke:
+            write_atomically(output, "".join(to_json(row) + "\n" for row in rows).encode())
+            progress.print(f"rows written to {output}")
+        return 0
+
+
+def tabulate(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Lay rows out as a table with every key that any row has."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*columns, title=title)
+    for row in rows:
+        table.add_row(*(_entry(row, column) for column in columns))
+    return table
+
+
+def _entry(row: Mapping[str, Any], column: str) -> str:
+    value = row.get(column, "")
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)

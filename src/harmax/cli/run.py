@@ -1,0 +1,110 @@
+"""`harmax run` and `harmax reproduce`."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from harmax.cli.progress import ShowProgress
+from harmax.cli.usage import UsageError, checking_usage, parse_seeds, print_json
+from harmax.engine import ENGINES, find_experiment, run
+from harmax.experiments import EXPERIMENTS
+from harmax.files import DamagedError
+from harmax.functional import unknown
+from harmax.report import write_report
+from harmax.store import Run
+
+
+@dataclass(frozen=True)
+class RunExperiment:
+    """Run one experiment, or what is left of it: finished cells are never run twice."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """An experiment; `harmax list` shows them."""
+    smoke: bool = False
+    """Only check that everything works, in seconds."""
+    full: bool = False
+    """The paper's full setting instead of the quick one."""
+    seeds: str | None = None
+    """Other seeds: how many (5), or which ones (3,7,9)."""
+    folder: Path = Path("runs")
+    """Where run folders live."""
+    engine: str = "local"
+    """Where the work runs."""
+    json: bool = False
+    """Print the run's summary as JSON."""
+
+    def __call__(self) -> int:
+        """Run, and print the verdicts."""
+        with checking_usage():
+            profile = profile_of(self.smoke, self.full)
+            seeds = parse_seeds(self.seeds)
+            find_experiment(self.name).resolve(profile, seeds)
+            if self.engine not in ENGINES:
+                raise UsageError(unknown("engine", self.engine, ENGINES))
+        with ShowProgress() as progress:
+            result = run(
+                self.name, engine=self.engine, seeds=seeds, profile=profile, folder=self.folder, progress=progress
+            )
+        complain(result)
+        if self.json:
+            print_json({**(result.summary or {}), "folder": str(result.folder)})
+        else:
+            print_run(result)
+        return 1 if result.failed or result.damaged else 0
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the quick profile of every experiment, then write the report; its path is printed last."""
+
+    smoke: bool = False
+    """Only check that everything works."""
+    full: bool = False
+    """The paper's full settings instead of the quick ones."""
+    folder: Path = Path("runs")
+    """Where run folders live."""
+
+    def __call__(self) -> int:
+        """Run everything, and print verdicts and the report's path."""
+        with checking_usage():
+            profile = profile_of(self.smoke, self.full)
+        status = 0
+        for name in EXPERIMENTS:
+            try:
+                with ShowProgress() as progress:
+                    result = run(name, profile=profile, folder=self.folder, progress=progress)
+            except DamagedError as error:
+                print(f"harmax: {error}", file=sys.stderr)
+                status = 1
+                continue
+            complain(result)
+            print_run(result)
+            status = 1 if result.failed or result.damaged else status
+        print(write_report(self.folder).path)
+        return status
+
+
+def profile_of(smoke: bool, full: bool) -> str:
+    """Return the profile that two flags stand for."""
+    if smoke and full:
+        raise ValueError("`--smoke` and `--full` must not come together, got both; give one of them.")
+    return "smoke" if smoke else "full" if full else "quick"
+
+
+def complain(run: Run) -> None:
+    """Say on standard error which cells failed or are damaged, and what to do."""
+    for name, error in run.failed.items():
+        print(f"harmax: {run.experiment}, cell {name} failed: {error.strip().splitlines()[-1]}", file=sys.stderr)
+    for damage in run.damaged:
+        print(f"harmax: damaged and left alone: {damage}; delete it to run it again.", file=sys.stderr)
+
+
+def print_run(run: Run) -> None:
+    """Print the verdicts of a run."""
+    print(f"{run.experiment} ({run.profile}): {len(run.done)} of {len(run.cells)} cells done, {len(run.failed)} failed")
+    for verdict in (run.summary or {}).get("verdicts", []):
+        print(f"  {verdict['verdict']:<14}  {verdict['claim']}: {verdict['sentence']}")
+    print(f"  {run.folder}")

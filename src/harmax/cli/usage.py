@@ -1,0 +1,41 @@
+"""What the verbs share: bad usage as an error of its own, and plain JSON on standard output."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from harmax.files import DamagedError, to_json
+
+
+class UsageError(Exception):
+    """The command line asks for something that cannot be; exit status 2."""
+
+
+@contextmanager
+def checking_usage() -> Iterator[None]:
+    """Surround what only reads the command line's words: a ValueError in it is the user's to mend."""
+    try:
+        yield
+    except DamagedError:
+        raise
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on one line."""
+    print(to_json(value), flush=True)
+
+
+def parse_seeds(text: str | None) -> list[int] | int | None:
+    """Read `--seeds`: how many, or which ones separated by commas.
+
+    >>> parse_seeds("5"), parse_seeds("3,7"), parse_seeds("3,")
+    (5, [3, 7], [3])
+    """
+    if text is None:
+        return None
+    words = [word.strip() for word in text.removesuffix(",").split(",")]
+    if not all(word.isdecimal() for word in words):
+        raise ValueError(f"`--seeds` must be a number of seeds or a list like 3,7,9, got {text!r}.")
+    return [int(word) for word in words] if "," in text else int(text)

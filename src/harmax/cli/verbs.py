@@ -1,0 +1,22 @@
+"""The verbs of the command line, in the order of the help."""
+
+from collections.abc import Callable
+from typing import Any
+
+from harmax.cli.bench import Bench
+from harmax.cli.doctor import Doctor
+from harmax.cli.listing import List
+from harmax.cli.report import WriteReport
+from harmax.cli.run import Reproduce, RunExperiment
+from harmax.cli.usage import UsageError
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "list": List,
+    "run": RunExperiment,
+    "reproduce": Reproduce,
+    "report": WriteReport,
+    "bench": Bench,
+    "doctor": Doctor,
+}
+
+__all__ = ["VERBS", "UsageError"]

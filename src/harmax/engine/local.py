@@ -1,0 +1,61 @@
+"""The engine that needs nothing: pending cells run in this process, one group after the other."""
+
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harmax.experiments.spec import Cell, Experiment, Spec
+from harmax.store import Run
+
+S = TypeVar("S", bound=Spec)
+C = TypeVar("C", bound=Cell)
+
+
+@dataclass(frozen=True)
+class Event:
+    """How far a run is: finished, failed and all cells, the fraction done, and what happens now."""
+
+    experiment: str
+    done: int
+    failed: int
+    total: int
+    fraction: float
+    message: str
+
+
+def execute(experiment: Experiment[S, C], spec: S, run: Run, progress: Callable[[Event], None]) -> None:
+    """Run every pending cell; a failure is recorded and the others go on, an interrupt keeps what is finished."""
+    pending = set(run.pending)
+    total = len(run.cells)
+    done, failed = len(run.done), 0
+    settled = total - len(pending)
+
+    def tell(within: float, message: str) -> None:
+        fraction = min(1.0, (settled + within) / total) if total else 1.0
+        progress(Event(experiment.name, done, failed, total, fraction, message))
+
+    for group in experiment.groups(cell for cell in experiment.cells(spec) if cell.name in pending):
+        missing = {cell.name for cell in group}
+
+        def report(fraction: float, message: str = "", /, size: int = len(group), name: str = group[0].name) -> None:
+            tell(fraction * size, message or name)
+
+        tell(0.0, group[0].name)
+        start = time.perf_counter()
+        try:
+            for cell, result in experiment.run_cells(spec, group, report):
+                seconds = (time.perf_counter() - start) / len(group)
+                run.write(cell.name, result, seconds=seconds)
+                missing.discard(cell.name)
+                done += 1
+            if missing:
+                raise RuntimeError(f"`{experiment.name}` must give a result for every cell; none came for {missing}.")
+        except Exception:
+            error = traceback.format_exc()
+            for name in sorted(missing):
+                run.fail(name, error)
+                failed += 1
+        settled += len(group)
+        tell(0.0, "")

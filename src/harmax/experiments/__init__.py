@@ -1,0 +1,12 @@
+"""The paper as runnable experiments: one file a figure or table, one line here."""
+
+from typing import Any
+
+from harmax.experiments import toy_cases
+from harmax.experiments.spec import Experiment
+
+EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
+    "toy_cases": toy_cases.EXPERIMENT,
+}
+
+__all__ = ["EXPERIMENTS"]

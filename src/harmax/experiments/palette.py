@@ -1,0 +1,24 @@
+"""One look for each head in every figure: the same colour, line and name wherever it appears."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class HeadStyle:
+    """How one head is drawn; lines differ in dash as well as colour, so that a grey print still reads."""
+
+    label: str
+    color: str
+    line: str
+
+
+# Okabe and Ito's colours, which stay apart for every common kind of colour blindness.
+HEAD_STYLES: dict[str, HeadStyle] = {
+    "harmonic": HeadStyle("harmonic", "#0072B2", "-"),
+    "harmonic_amsgrad": HeadStyle("harmonic, AMSGrad", "#56B4E9", ":"),
+    "cross_entropy": HeadStyle("cross-entropy", "#D55E00", "--"),
+    "cross_entropy_bias": HeadStyle("cross-entropy with bias", "#009E73", "-."),
+}
+
+# Tol's muted scheme: apart from one another for colour-blind readers, and apart from the heads' colours.
+CLASS_COLORS = ("#332288", "#CC6677", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#882255")

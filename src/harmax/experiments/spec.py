@@ -1,0 +1,168 @@
+"""What an experiment is: profiles, cells, one function that runs cells, one that judges, one that draws.
+
+An experiment is one file that ends in an `Experiment(...)` and one line in `EXPERIMENTS`. Specs and cells are
+frozen dataclasses of numbers, texts, booleans and tuples of them, so that they survive a trip through JSON.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from harmax.store import CellResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PROFILES = ("smoke", "quick", "full")  # from least to most thorough
+REPRODUCED, NOT_REPRODUCED, NOT_DECIDED = VERDICTS = ("reproduced", "not reproduced", "not decided")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Everything that decides an experiment's numbers; each experiment adds its own fields."""
+
+    seeds: tuple[int, ...] = (0,)
+    """One independent repetition each."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The smallest piece of work that is stored, failed or skipped on its own."""
+
+    @property
+    def name(self) -> str:
+        """A readable name that is unique within a run and safe as a folder's name."""
+        return ",".join(f"{key}={_word(value)}" for key, value in asdict(self).items())
+
+
+def _word(value: Any) -> str:
+    return "+".join(map(_word, value)) if isinstance(value, tuple) else str(value).replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that the experiment can support or contradict, and what the paper reports for it."""
+
+    id: str
+    statement: str
+    paper: str
+    control: bool = False
+    """A check that the paper does not make: its verdict says whether the statement holds."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run says about one claim: the verdict, the numbers it rests on, and a sentence."""
+
+    claim: str
+    verdict: str
+    sentence: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"`verdict` must be one of {VERDICTS}, got {self.verdict!r}; use the named constants.")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values under a title; every row has the same keys."""
+
+    title: str
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One verdict a claim, and the tables behind them."""
+
+    verdicts: tuple[Verdict, ...]
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and the words below it: what the lines, marks and colours are."""
+
+    figure: "Figure"
+    caption: str
+
+
+S = TypeVar("S", bound=Spec)
+C = TypeVar("C", bound=Cell)
+
+
+class Progress(Protocol):
+    """How a running group says how far it is: the fraction done, and a few words."""
+
+    def __call__(self, fraction: float, message: str = "", /) -> None:
+        """Tell."""
+
+
+def _alone(cell: Cell) -> Hashable:
+    return cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Generic[S, C]):
+    """One figure or table of the paper, from its settings to its verdict.
+
+    `cells` lists the work of a spec. Cells with the same `group` key are handed to one call of `run_cells`, which
+    may stack them; it yields each cell's result as soon as it has it. What a cell gives must not depend on the other
+    cells of the call, because after an interruption only the unfinished ones come back.
+    `summarize` and `figures` see the finished cells only, possibly not all of them, and nothing but stored arrays.
+    """
+
+    name: str
+    title: str
+    figure: str
+    """Where it stands in the paper, for example "Fig. 1 b, c"."""
+    claims: tuple[Claim, ...]
+    profiles: Mapping[str, S]
+    cells: Callable[[S], Sequence[C]]
+    run_cells: Callable[[S, Sequence[C], Progress], Iterable[tuple[C, CellResult]]]
+    summarize: Callable[[S, Mapping[C, CellResult]], Summary]
+    figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]]
+    version: int = 1
+    """Raised whenever a change of code changes the numbers: older runs are then left out of the report."""
+    group: Callable[[C], Hashable] = _alone
+
+    def resolve(self, profile: str, seeds: Sequence[int] | int | None = None) -> S:
+        """Return the spec of a profile, with other seeds where asked (a number stands for 0, 1, ...)."""
+        if profile not in self.profiles:
+            raise ValueError(f"`profile` must be one of {', '.join(self.profiles)}, got {profile!r}.")
+        spec = self.profiles[profile]
+        if seeds is None:
+            return spec
+        chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        if not chosen or len(set(chosen)) != len(chosen) or any(seed < 0 for seed in chosen):
+            raise ValueError(
+                f"`seeds` must be a positive number of seeds or a list of different non-negative ones, got {seeds!r}."
+            )
+        return replace(spec, seeds=chosen)
+
+    def load_spec(self, stored: Mapping[str, Any]) -> S:
+        """Rebuild a spec from what config.json holds; raise ValueError where this version has other fields."""
+        kind = type(next(iter(self.profiles.values())))
+        expected = {entry.name for entry in fields(kind)}
+        if expected != set(stored):
+            raise ValueError(
+                f"the spec of `{self.name}` must have the fields {sorted(expected)}, got {sorted(stored)}; "
+                f"it was written by another version of harmax, so run the experiment again."
+            )
+        return kind(**{name: _tuples(value) for name, value in stored.items()})
+
+    def groups(self, cells: Iterable[C]) -> list[list[C]]:
+        """Sort cells into groups, in the order in which each group first appears."""
+        groups: dict[Hashable, list[C]] = {}
+        for cell in cells:
+            groups.setdefault(self.group(cell), []).append(cell)
+        return list(groups.values())
+
+    def by_cell(self, spec: S, results: Mapping[str, CellResult]) -> dict[C, CellResult]:
+        """Key stored results by cell instead of by name, in the order of `cells`."""
+        return {cell: results[cell.name] for cell in self.cells(spec) if cell.name in results}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,0 +1,285 @@
+"""Distances, HarMax and the harmonic loss as functions: checked arguments in, mathematics out.
+
+`exponent` is always the power of the *distance* (the paper's n); `softening` is added to the *squared* distance.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from harmax.kernels import IMPLS, auto
+from harmax.kernels.distance import squared_distance_matrix
+from harmax.kernels.eager import LossOutput, Problem, absolute_floor, log_probabilities, logits, softened_distance
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """How `harmonic_loss` computes, never what."""
+
+    chunk_rows: int | None = None
+    """Rows of the (tokens, classes) matrix in memory at a time (impl="chunked"); None: about 32 MiB of them."""
+    check_targets: bool | None = None
+    """Look for class indices out of range. None: on the CPU, outside compile and vmap, where looking is free."""
+
+    def __post_init__(self) -> None:
+        if self.chunk_rows is not None and self.chunk_rows < 1:
+            raise ValueError(f"`chunk_rows` must be at least 1, got {self.chunk_rows}; leave it None for the default.")
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Word the error for a name that is not in a registry, nearest good names first."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of them."
+    return f"`{kind}` must be one of {', '.join(names)}, got {name!r}; {hint}"
+
+
+def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:
+    """Replace None by sqrt(in_features) and refuse what is not a positive, finite number (or a 0-d tensor)."""
+    if exponent is None:
+        return math.sqrt(in_features)
+    if isinstance(exponent, Tensor):
+        if exponent.dim() != 0 or not exponent.is_floating_point():
+            raise ValueError(
+                f"`exponent` must be a 0-d floating tensor, got shape {tuple(exponent.shape)} of {exponent.dtype}; "
+                "pass one exponent for all classes."
+            )
+        return exponent
+    if not 0 < exponent < math.inf:
+        raise ValueError(
+            f"`exponent` must be a positive, finite number, got {exponent}; the paper uses sqrt(in_features), which is "
+            "the default."
+        )
+    return float(exponent)
+
+
+def check_softening(softening: float) -> float:
+    """Refuse a softening that is negative or not finite."""
+    if not 0 <= softening < math.inf:
+        raise ValueError(f"`softening` must be zero or a positive, finite number, got {softening}; 0 is pure harmonic.")
+    return float(softening)
+
+
+def _flat(input: Tensor, weight: Tensor, name: str = "weight") -> tuple[Tensor, Tensor]:
+    """Check the operands of a distance and give them as matrices of one dtype, float32 or float64."""
+    for label, tensor in (("input", input), (name, weight)):
+        if not tensor.is_floating_point():
+            raise TypeError(f"`{label}` must be a floating tensor, got {tensor.dtype}; convert it with .float().")
+    if weight.dim() != 2 or not weight.shape[0]:
+        raise ValueError(
+            f"`{name}` must have shape (classes, features) with at least one class, got {tuple(weight.shape)}; "
+            "give one row per class."
+        )
+    if input.dim() < 1 or input.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` {tuple(weight.shape)}, "
+            f"got {tuple(input.shape)}; the last dimension holds the features."
+        )
+    dtype = torch.promote_types(torch.promote_types(input.dtype, weight.dtype), torch.float32)
+    return input.reshape(-1, input.shape[-1]).to(dtype), weight.to(dtype)
+
+
+def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
+    r"""Squared Euclidean distance of every input vector to every centre, exact near zero.
+
+    .. math:: s_{ij} = \|x_i - w_j\|^2
+
+    float32 at least, whatever autocast says; half-precision inputs give the float32 distance of their rounded values.
+
+    Args:
+        input: vectors, (..., D).
+        weight: centres, (V, D).
+
+    Returns:
+        Squared distances, (..., V).
+
+    >>> squared_distance(torch.tensor([1e4, 1.0]), torch.tensor([[1e4, 1.5], [0.0, 1.0]]))
+    tensor([2.5000e-01, 1.0000e+08])
+    """
+    x_BD, w_VD = _flat(input, weight)
+    return squared_distance_matrix(x_BD, w_VD).reshape(*input.shape[:-1], weight.shape[0])
+
+
+def harmonic_logits(
+    input: Tensor, weight: Tensor, *, exponent: float | Tensor | None = None, softening: float = 0.0
+) -> Tensor:
+    r"""Logits whose softmax is HarMax.
+
+    .. math:: z_{ij} = -\tfrac{n}{2} \log(\|x_i - w_j\|^2 + a)
+
+    Args:
+        input: vectors x, (..., D).
+        weight: centres w, (V, D).
+        exponent: n, the power of the distance; None means sqrt(D).
+        softening: a, added to the squared distance; above 0 the kernel is Student's t.
+
+    Returns:
+        Logits, (..., V), float32 or float64. A distance of zero counts as a tiny one, so they are finite.
+
+    >>> harmonic_logits(torch.tensor([0.0]), torch.tensor([[1.0], [2.0]]), exponent=1).softmax(-1)
+    tensor([0.6667, 0.3333])
+    """
+    exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
+    x_BD, w_VD = _flat(input, weight)
+    z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent)
+    return z_BV.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
+    r"""Logarithm of HarMax, exact in relative terms where a probability is close to 1.
+
+    .. math:: \log p_i = -n \log d_i - \log \sum_j d_j^{-n}
+
+    Args:
+        distance: distances d >= 0 (not squared), any shape. Zeros share all the probability among themselves.
+        exponent: n.
+        dim: the dimension of the classes.
+
+    >>> log_harmax(torch.tensor([1e-6, 1.0]), 2)
+    tensor([-1.0000e-12, -2.7631e+01])
+    """
+    resolved = resolve_exponent(exponent, 1)
+    if not distance.is_floating_point():
+        raise TypeError(f"`distance` must be a floating tensor, got {distance.dtype}; convert it with .float().")
+    d = distance.to(torch.promote_types(distance.dtype, torch.float32)).movedim(dim, -1)
+    with torch.no_grad():
+        # A floor relative to the largest distance, as small as the logarithms of its ratios allow.
+        tiny = absolute_floor(d.dtype)
+        lift = ((d.amax(-1, keepdim=True) * tiny).clamp(min=tiny) - d).clamp(min=0)
+    d_BV = (d + lift).flatten(0, -2) if d.dim() > 1 else (d + lift)[None]
+    log_p_BV, _ = log_probabilities(d_BV, 2 * resolved)
+    return log_p_BV.reshape(d.shape).movedim(-1, dim)
+
+
+def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
+    r"""HarMax: probabilities that fall with a power of the distance.
+
+    .. math:: p_i = d_i^{-n} / \sum_j d_j^{-n}
+
+    Args:
+        distance: distances d >= 0 (not squared), any shape. Zeros share all the probability among themselves.
+        exponent: n.
+        dim: the dimension of the classes.
+
+    >>> harmax(torch.tensor([1.0, 2.0, 2.0]), 1)
+    tensor([0.5000, 0.2500, 0.2500])
+    >>> harmax(torch.tensor([0.0, 0.0, 3.0]), 2)
+    tensor([0.5000, 0.5000, 0.0000])
+    """
+    return log_harmax(distance, exponent, dim=dim).exp()
+
+
+def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int, check: bool | None) -> None:
+    leading = tuple(input.shape[:-1])
+    if target.is_floating_point():
+        if tuple(target.shape) != (*leading, classes):
+            raise ValueError(
+                f"`target` of class probabilities must have shape {(*leading, classes)} to match `input` "
+                f"{tuple(input.shape)} and {classes} classes, got {tuple(target.shape)}; class indices must be int64."
+            )
+        if ignore_index >= 0:
+            raise ValueError(
+                f"`ignore_index` must be left out with class probabilities, got {ignore_index}; give such rows zeros."
+            )
+        return
+    if target.dtype != torch.int64:
+        raise TypeError(f"`target` of class indices must be int64, got {target.dtype}; convert it with .long().")
+    if tuple(target.shape) != leading:
+        raise ValueError(
+            f"`target` must have shape {leading} to match `input` {tuple(input.shape)}, got {tuple(target.shape)}; "
+            "flatten both or neither."
+        )
+    if check is None:
+        traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(target)
+        check = target.device.type == "cpu" and not traced
+    if check:
+        wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
+        if wrong.numel():
+            raise ValueError(
+                f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index}), "
+                f"got {wrong[0].item()}; check the labels or the number of rows of `linear_weight`."
+            )
+
+
+def harmonic_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    exponent: float | Tensor | None = None,
+    softening: float = 0.0,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    impl: str = "auto",
+    options: LossOptions | None = None,
+    return_stats: bool = False,
+) -> Tensor | LossOutput:
+    r"""Harmonic loss of vectors against class centres, without a (tokens, classes) matrix where that is large.
+
+    .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
+
+    It is ``F.cross_entropy(harmonic_logits(input, linear_weight), target)``, class dimension last, and treats targets,
+    weights, smoothing and reductions as that does; a small loss keeps its relative precision besides.
+
+    Args:
+        input: vectors x, (..., D).
+        linear_weight: centres w, (V, D).
+        target: class indices (...), int64, or class probabilities (..., V).
+        exponent: n, the power of the distance; None means sqrt(D). A 0-d tensor may require a gradient.
+        softening: a, added to the squared distance.
+        weight: a factor per class, (V,).
+        reduction: "mean", "sum" or "none".
+        ignore_index: rows with this target count for nothing.
+        label_smoothing: share of the target spread evenly over all classes, 0 to 1.
+        impl: a name in `harmax.kernels.IMPLS`, or "auto" (`harmax doctor` says what it takes and why).
+        options: how to compute; see `LossOptions`.
+        return_stats: also return, per row and without gradient, the log-sum-exp of the logits and whether the nearest
+            centre is the target's.
+
+    Returns:
+        The loss, a scalar or (...) with reduction="none"; with `return_stats` a `LossOutput` (loss, logsumexp, hit).
+
+    >>> x, centers = torch.tensor([[0.0, 1e-6]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]])
+    >>> harmonic_loss(x, centers, torch.tensor([0]), exponent=2)
+    tensor(1.0000e-12)
+    """
+    options = options or LossOptions()
+    softening = check_softening(softening)
+    x_BD, w_VD = _flat(input, linear_weight, "linear_weight")
+    classes, leading = linear_weight.shape[0], input.shape[:-1]
+    _check_target(input, target, classes, ignore_index, options.check_targets)
+    if reduction not in REDUCTIONS:
+        raise ValueError(unknown("reduction", reduction, REDUCTIONS))
+    if impl != "auto" and impl not in IMPLS:
+        raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
+    if not 0.0 <= label_smoothing <= 1.0:
+        raise ValueError(f"`label_smoothing` must lie in 0..1, got {label_smoothing}; it is a share of the target.")
+    if weight is not None and tuple(weight.shape) != (classes,):
+        raise ValueError(
+            f"`weight` must have shape ({classes},), got {tuple(weight.shape)}; give one factor per class."
+        )
+    indexed = not target.is_floating_point()
+    problem = Problem(
+        x_BD,
+        w_VD,
+        target.reshape(-1) if indexed else target.reshape(-1, classes).to(x_BD.dtype),
+        resolve_exponent(exponent, input.shape[-1]),
+        softening,
+        None if weight is None else weight.to(x_BD.dtype),
+        ignore_index,
+        float(label_smoothing),
+        reduction,
+    )
+    if impl == "auto":
+        impl = "eager" if target.requires_grad else auto(x_BD.shape[0], classes)
+    output = IMPLS[impl](problem, options.chunk_rows)
+    loss = output.loss.reshape(leading) if reduction == "none" else output.loss
+    return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

@@ -1,0 +1,48 @@
+"""Output layers. `HEADS` maps a name to a class built as ``HEADS[name](in_features, out_features, **options)``."""
+
+from torch import nn
+
+from harmax.heads.family import (
+    CosineHarmaxHead,
+    DiagonalMahalanobisHead,
+    DotHarmaxHead,
+    EuclideanHead,
+    FullMahalanobisHead,
+    GaussianHead,
+    LinearHead,
+    MinkowskiHead,
+    StudentTHead,
+)
+from harmax.heads.harmonic import HarmonicHead, HarmonicLoss, LearnableHarmonicHead
+from harmax.heads.replace import replace_head
+
+HEADS: dict[str, type[nn.Linear]] = {
+    "harmonic": HarmonicHead,
+    "learnable": LearnableHarmonicHead,
+    "linear": LinearHead,
+    "l2": EuclideanHead,
+    "dot_harmax": DotHarmaxHead,
+    "student_t": StudentTHead,
+    "gaussian": GaussianHead,
+    "cosine_harmax": CosineHarmaxHead,
+    "minkowski": MinkowskiHead,
+    "mahalanobis_diagonal": DiagonalMahalanobisHead,
+    "mahalanobis_full": FullMahalanobisHead,
+}
+
+__all__ = [
+    "HEADS",
+    "CosineHarmaxHead",
+    "DiagonalMahalanobisHead",
+    "DotHarmaxHead",
+    "EuclideanHead",
+    "FullMahalanobisHead",
+    "GaussianHead",
+    "HarmonicHead",
+    "HarmonicLoss",
+    "LearnableHarmonicHead",
+    "LinearHead",
+    "MinkowskiHead",
+    "StudentTHead",
+    "replace_head",
+]

@@ -1,0 +1,231 @@
+"""The harmonic head: an `nn.Linear` without bias whose rows are class centres."""
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from harmax.functional import (
+    LossOptions,
+    check_softening,
+    harmonic_logits,
+    harmonic_loss,
+    resolve_exponent,
+    squared_distance,
+)
+from harmax.kernels.eager import LossOutput
+
+
+def safe_sqrt(s: Tensor) -> Tensor:
+    """Square root whose gradient at 0 is 0: of all directions a distance could grow in, none is preferred."""
+    positive = s > 0
+    return torch.where(positive, torch.where(positive, s, 1.0).sqrt(), 0.0)
+
+
+class HarmonicHead(nn.Linear):
+    r"""Class centres: `forward` gives logits whose softmax falls with a power of the distance.
+
+    .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad \mathrm{softmax}(z)_j \propto \|x - w_j\|^{-n}
+
+    It is an `nn.Linear` without bias: same weight shape, same state_dict key, so a Linear's checkpoint loads and tying
+    to an `nn.Embedding` is the same assignment. **The exponent and the softening are not in the state_dict**: pass them
+    again when you build the module you load into (or use `LearnableHarmonicHead`, which stores its exponent).
+
+    The default initialisation is `nn.Linear`'s, U(-1/sqrt(D), 1/sqrt(D)), which the paper's classifiers start from; a
+    head on trained features starts better from `init_from_class_means`. A language model ties the head to its embedding
+    and should call `reset_parameters(std=...)`: 0.02 (GPT-2's) with exponents from about D, but with the small exponent
+    sqrt(D) after a LayerNorm centres that close to the origin give almost flat probabilities; take about 0.5 there.
+
+    Args:
+        in_features: D.
+        out_features: V, the number of classes.
+        exponent: n, the power of the distance; None means sqrt(D). `repr` shows the number taken.
+        softening: a, added to the squared distance.
+
+    Shape: (..., D) to (..., V); logits are float32 for half-precision inputs.
+
+    >>> HarmonicHead(16, 3)
+    HarmonicHead(in_features=16, out_features=3, exponent=4, softening=0)
+    """
+
+    exponent: float | Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        exponent: float | None = None,
+        softening: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if in_features < 1 or out_features < 1:
+            raise ValueError(
+                f"`in_features` and `out_features` must be at least 1, got {in_features} and {out_features}; "
+                "give the width of the input and the number of classes."
+            )
+        super().__init__(in_features, out_features, bias=False, device=device, dtype=dtype)
+        self.softening = check_softening(softening)
+        self._keep_exponent(resolve_exponent(exponent, in_features))
+
+    def _keep_exponent(self, exponent: float | Tensor) -> None:
+        self.exponent = exponent
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, exponent: float | None = None, **options: Any) -> Self:
+        """Make a head that shares the weight of a Linear without bias."""
+        if linear.bias is not None:
+            raise ValueError(
+                "`linear` must have no bias, got one: a harmonic head has only centres; train it without "
+                "(bias=False) or drop the bias first (linear.bias = None)."
+            )
+        head = cls(linear.in_features, linear.out_features, exponent=exponent, device="meta", **options)
+        head.weight = linear.weight
+        return head.train(linear.training)
+
+    def reset_parameters(self, std: float | None = None) -> None:
+        """Draw the centres anew: as `nn.Linear` does, or from N(0, std^2)."""
+        if std is None:
+            super().reset_parameters()
+        else:
+            nn.init.normal_(self.weight, std=std)
+
+    @torch.no_grad()
+    def init_from_class_means(self, features: Tensor, target: Tensor) -> None:
+        """Put each centre on the mean of its class's features; a class without any keeps its centre.
+
+        Args:
+            features: what the head will see, (..., D).
+            target: class indices, (...), int64.
+
+        >>> head = HarmonicHead(2, 2)
+        >>> head.init_from_class_means(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0, 1]))
+        >>> head.centers
+        tensor([[2., 0.],
+                [0., 5.]])
+        """
+        if features.shape[:-1] != target.shape or features.shape[-1] != self.in_features:
+            raise ValueError(
+                f"`features` must have shape {(*target.shape, self.in_features)} to match `target`, "
+                f"got {tuple(features.shape)}; give one feature vector per class index."
+            )
+        x_BD, y_B = features.reshape(-1, self.in_features).double(), target.reshape(-1)
+        if y_B.numel() and not 0 <= int(y_B.min()) <= int(y_B.max()) < self.out_features:
+            raise ValueError(
+                f"`target` must hold class indices from 0 to {self.out_features - 1}, got {int(y_B.min())} to "
+                f"{int(y_B.max())}; leave out rows to be ignored."
+            )
+        count_V = torch.bincount(y_B, minlength=self.out_features)
+        sum_VD = x_BD.new_zeros(self.weight.shape).index_add_(0, y_B, x_BD)
+        seen_V = count_V > 0
+        self.weight[seen_V] = (sum_VD[seen_V] / count_V[seen_V, None]).to(self.weight.dtype)
+
+    @property
+    def centers(self) -> Tensor:
+        """The class centres, (V, D): the weight itself, without its gradient."""
+        return self.weight.detach()
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Logits z, (..., V)."""
+        return harmonic_logits(input, self.weight, exponent=self.exponent, softening=self.softening)
+
+    def distance(self, input: Tensor) -> Tensor:
+        """Distance to every centre, (..., V); its gradient is finite everywhere, 0 on a centre."""
+        return safe_sqrt(squared_distance(input, self.weight))
+
+    def extra_repr(self) -> str:
+        """Sizes, and the exponent that None stood for."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"exponent={float(self.exponent):g}, softening={self.softening:g}"
+        )
+
+
+class LearnableHarmonicHead(HarmonicHead):
+    r"""A harmonic head that learns its exponent with the centres.
+
+    .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad n = e^{\nu}
+
+    nu = log n is a parameter (`log_exponent`, in the state_dict), so that the exponent stays positive.
+
+    >>> sorted(LearnableHarmonicHead(16, 3).state_dict())
+    ['log_exponent', 'weight']
+    """
+
+    def _keep_exponent(self, exponent: float | Tensor) -> None:
+        start = math.log(float(exponent))
+        self.log_exponent = nn.Parameter(torch.tensor(start, device=self.weight.device, dtype=self.weight.dtype))
+
+    @property
+    def exponent(self) -> Tensor:  # type: ignore[override]  # computed from the parameter, not assigned
+        """The present exponent, 0-d, at least float32 so that a half-precision head does not round it."""
+        return self.log_exponent.to(torch.promote_types(self.log_exponent.dtype, torch.float32)).exp()
+
+    def extra_repr(self) -> str:
+        """Sizes, and the exponent it has reached."""
+        if self.log_exponent.is_meta:
+            return f"in_features={self.in_features}, out_features={self.out_features}, exponent=learned"
+        return super().extra_repr()
+
+
+class HarmonicLoss(nn.Module):
+    r"""Head and fused loss in one module: `forward(input, target)` gives the harmonic loss.
+
+    .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
+
+    Args:
+        in_features: D.
+        num_classes: V.
+        exponent, softening: as for `HarmonicHead`, which is the submodule `head`.
+        weight, reduction, ignore_index, label_smoothing, impl, options: as for `harmonic_loss`.
+
+    >>> loss = HarmonicLoss(16, 3)
+    >>> loss(torch.randn(8, 16), torch.randint(3, (8,))).shape
+    torch.Size([])
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        in_features: int,
+        num_classes: int,
+        *,
+        exponent: float | None = None,
+        softening: float = 0.0,
+        weight: Tensor | None = None,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        impl: str = "auto",
+        options: LossOptions | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.head = HarmonicHead(
+            in_features, num_classes, exponent=exponent, softening=softening, device=device, dtype=dtype
+        )
+        # Not saved, as in torch's own losses: it belongs to the data, not to the model.
+        self.register_buffer("weight", weight, persistent=False)
+        self.reduction, self.ignore_index, self.label_smoothing = reduction, ignore_index, label_smoothing
+        self.impl, self.options = impl, options
+
+    def forward(self, input: Tensor, target: Tensor, *, return_stats: bool = False) -> Tensor | LossOutput:
+        """Loss of vectors (..., D) against targets, as `harmonic_loss` returns it."""
+        return harmonic_loss(
+            input,
+            self.head.weight,
+            target,
+            exponent=self.head.exponent,
+            softening=self.head.softening,
+            weight=self.weight,
+            reduction=self.reduction,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            impl=self.impl,
+            options=self.options,
+            return_stats=return_stats,
+        )

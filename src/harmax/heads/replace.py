@@ -1,0 +1,41 @@
+"""Give an existing model a harmonic head."""
+
+from torch import nn
+
+from harmax.functional import unknown
+from harmax.heads.harmonic import HarmonicHead
+
+
+def replace_head(model: nn.Module, name: str = "lm_head", *, exponent: float | None = None) -> HarmonicHead:
+    """Swap a Linear inside a model for a `HarmonicHead` of the same weight, and return the head.
+
+    The parameter object stays the same, so a tied embedding stays tied, an optimizer keeps its state and the
+    state_dict keeps its keys.
+
+    Args:
+        model: any module; changed in place.
+        name: dotted name of a Linear without bias in it, such as "lm_head" or "classifier.2".
+        exponent: the power of the distance; None means sqrt(in_features).
+
+    >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3, bias=False))
+    >>> replace_head(model, "2", exponent=2)
+    HarmonicHead(in_features=16, out_features=3, exponent=2, softening=0)
+    """
+    linears = {path: module for path, module in model.named_modules() if isinstance(module, nn.Linear) and path}
+    if name not in dict(model.named_modules()) or not name:
+        raise ValueError(unknown("name", name, linears))
+    module = model.get_submodule(name)
+    if not isinstance(module, nn.Linear):
+        raise TypeError(
+            f"`name` must be that of an nn.Linear, got {name!r}, a {type(module).__name__}; "
+            f"the Linears here are {', '.join(linears) or 'none'}."
+        )
+    if module.bias is not None:
+        raise ValueError(
+            f"`{name}` must have no bias, got one: a harmonic head has only centres; build the model with bias=False "
+            f"there, or drop the bias first (model.{name}.bias = None)."
+        )
+    head = HarmonicHead.from_linear(module, exponent)
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, head)
+    return head

@@ -1,0 +1,50 @@
+"""One loss, several implementations.
+
+`IMPLS` maps a name to a function of a `Problem`; `eager` is the specification that every other one is tested against.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from harmax.kernels import chunked, eager
+from harmax.kernels.distance import certainly_at_most
+
+IMPLS: dict[str, Callable[[eager.Problem, int | None], eager.LossOutput]] = {
+    "eager": eager.harmonic_loss,
+    "chunked": chunked.harmonic_loss,
+}
+
+EAGER_ELEMENTS = 2**22
+"""Largest tokens * classes for which `auto` keeps the whole matrix (16 MiB in float32, a few times over)."""
+
+
+def auto(tokens: int, classes: int) -> str:
+    """Name the implementation that `impl="auto"` takes; sizes may be symbolic."""
+    return "eager" if certainly_at_most(tokens * classes, EAGER_ELEMENTS) else "chunked"
+
+
+def choose(
+    *,
+    tokens: int,
+    features: int,
+    classes: int,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> tuple[str, str]:
+    """Name the implementation that `impl="auto"` takes for a shape, and the reason.
+
+    >>> choose(tokens=64, features=16, classes=10)[0]
+    'eager'
+    >>> choose(tokens=1024, features=768, classes=50304)
+    ('chunked', 'the 1024 x 50304 matrix would take 196 MiB; chunks of 160 rows take 31 MiB')
+    """
+    itemsize = 8 if dtype == torch.float64 else 4
+    name, rows = auto(tokens, classes), chunked.default_chunk_rows(classes, itemsize)
+    whole, part = (count * classes * itemsize / 2**20 for count in (tokens, rows))
+    if name == "eager":
+        return name, f"the {tokens} x {classes} matrix is small ({whole:.2g} MiB)"
+    return (
+        name,
+        f"the {tokens} x {classes} matrix would take {whole:.0f} MiB; chunks of {rows} rows take {part:.0f} MiB",
+    )

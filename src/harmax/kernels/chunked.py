@@ -1,0 +1,187 @@
+"""The loss a chunk of rows at a time, on any device: no more than (chunk, V) of the (B, V) matrix ever exists.
+
+For a scalar reduction the gradients are made while the chunk is still in memory, so forward and backward are one pass
+of three large matrix products. With reduction="none" the upstream gradient is not known yet: backward makes the
+distances again, a fourth product. torch.compile is not used (and not needed): `sweep.py` works in place and in cache.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmax.kernels.eager import LossOutput, Problem, counted
+from harmax.kernels.operators import with_rules, with_true_products
+from harmax.kernels.sweep import Sweep, Wanted
+
+CHUNK_BYTES = 32 * 2**20
+"""Memory of the (chunk, V) matrix when the caller names no chunk."""
+
+
+def default_chunk_rows(classes: int, itemsize: int) -> int:
+    """Rows whose (chunk, V) matrix takes CHUNK_BYTES: a multiple of 16, and at least 16."""
+    return max(16, CHUNK_BYTES // (classes * itemsize) // 16 * 16)
+
+
+def _row_scale(problem: Problem) -> Tensor:
+    """Weight of each row's loss in the reduction, (B,). A class weight is part of the row's loss already."""
+    ones_B = problem.x_BD.new_ones(len(problem.x_BD))
+    if problem.reduction != "mean":
+        return ones_B
+    return ones_B / (len(ones_B) if problem.target.is_floating_point() else counted(problem).sum())
+
+
+@torch.library.custom_op("harmax::chunked_loss", mutates_args=())
+@with_true_products
+def _loss_op(
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    softening: float,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+    chunk_rows: int,
+    want_x: bool,
+    want_w: bool,
+    want_exponent: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction)
+    scale_B = _row_scale(problem)
+    result = Sweep(problem, Wanted(want_x, want_w, want_exponent), scale_B).run(chunk_rows)
+    loss = result.loss_B if reduction == "none" else (result.loss_B * scale_B).sum()
+    if reduction == "mean" and not len(x_BD):
+        loss = loss / 0
+    best = target.argmax(1) if target.is_floating_point() else target
+    return loss, result.logsumexp_B, result.top_B == best, result.dx_BD, result.dw_VD, result.dexponent
+
+
+@_loss_op.register_fake
+def _(x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    reduction, _, want_x, want_w, _ = args[-5:]
+    row_B, scalar, nothing = x_BD.new_empty(x_BD.shape[0]), x_BD.new_empty(()), x_BD.new_empty(0)
+    return (
+        torch.empty_like(row_B) if reduction == "none" else scalar,
+        row_B,
+        torch.empty_like(row_B, dtype=torch.bool),
+        torch.empty_like(x_BD) if want_x else nothing,
+        torch.empty_like(w_VD) if want_w else nothing.clone(),
+        scalar.clone(),
+    )
+
+
+@torch.library.custom_op("harmax::chunked_loss_backward", mutates_args=())
+@with_true_products
+def _gradient_op(
+    scale_B: Tensor,
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    softening: float,
+    ignore_index: int,
+    label_smoothing: float,
+    chunk_rows: int,
+    want_x: bool,
+    want_w: bool,
+    want_exponent: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, "none")
+    result = Sweep(problem, Wanted(want_x, want_w, want_exponent), scale_B).run(chunk_rows)
+    return result.dx_BD, result.dw_VD, result.dexponent
+
+
+@_gradient_op.register_fake
+def _(scale_B: Tensor, x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    want_x, want_w, _ = args[-3:]
+    nothing = x_BD.new_empty(0)
+    return (
+        torch.empty_like(x_BD) if want_x else nothing,
+        torch.empty_like(w_VD) if want_w else nothing.clone(),
+        x_BD.new_empty(()),
+    )
+
+
+@torch.library.custom_op("harmax::scaled_gradient", mutates_args=())
+def _scale_op(gradient: Tensor, upstream: Tensor) -> Tensor:
+    return gradient * upstream
+
+
+@_scale_op.register_fake
+def _(gradient: Tensor, upstream: Tensor) -> Tensor:
+    return torch.empty_like(gradient)
+
+
+def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:
+    raise RuntimeError(
+        "A second derivative of harmonic_loss must be taken through plain torch operations, got impl='chunked', whose "
+        "gradient is final; pass impl='eager'."
+    )
+
+
+def _scaled(gradient: Tensor, upstream: Tensor) -> Tensor:
+    """The stored gradient times the upstream scalar, in the stored memory where nobody can look at it again."""
+    if torch.is_grad_enabled() or type(gradient) is not Tensor:
+        return _scale(gradient, upstream)
+    if torch._C._autograd._get_current_graph_task_keep_graph():
+        return gradient * upstream
+    if upstream.device.type == "cpu" and upstream.item() == 1:
+        return gradient
+    return gradient.mul_(upstream)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)  # zeros for the unused outputs would be a second gradient's worth of memory
+    x_BD, w_VD, target, exponent, weight_V, *settings = inputs
+    ctx.softening, ctx.ignore_index, ctx.label_smoothing, ctx.reduction, ctx.chunk_rows, *ctx.wanted = settings
+    if ctx.reduction == "none":
+        ctx.save_for_backward(x_BD, w_VD, target, exponent, weight_V)
+    else:
+        ctx.save_for_backward(*output[3:])
+
+
+def _backward(ctx: Any, upstream: Tensor | None, *statistics: Tensor) -> tuple[Tensor | None, ...]:
+    if upstream is None:
+        return (None,) * 13
+    if ctx.reduction == "none":
+        settings = (ctx.softening, ctx.ignore_index, ctx.label_smoothing, ctx.chunk_rows, *ctx.wanted)
+        gradients = _gradient(upstream.contiguous(), *ctx.saved_tensors, *settings)
+    else:
+        gradients = tuple(_scaled(gradient, upstream) for gradient in ctx.saved_tensors)
+    dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, ctx.wanted, strict=True))
+    return dx, dw, None, dexponent, *[None] * 9
+
+
+_loss = with_rules(_loss_op, _backward, _save)
+_gradient = with_rules(_gradient_op, _refuse_second_derivative)
+_scale = with_rules(_scale_op, _refuse_second_derivative)
+
+
+def harmonic_loss(problem: Problem, chunk_rows: int | None = None) -> LossOutput:
+    """Loss and statistics of a problem, `chunk_rows` rows at a time (by default as many as fit CHUNK_BYTES)."""
+    x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction = problem
+    if target.requires_grad:
+        raise ValueError(
+            "`target` must not require a gradient with impl='chunked', got probabilities that do; "
+            "pass impl='eager' or detach them."
+        )
+    if not isinstance(exponent, Tensor):
+        exponent = x_BD.new_tensor(exponent)
+    wanted = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_BD, w_VD, exponent)]
+    loss, logsumexp_B, hit_B, *_ = _loss(
+        x_BD,
+        w_VD,
+        target,
+        exponent,
+        weight_V,
+        softening,
+        ignore_index,
+        label_smoothing,
+        reduction,
+        chunk_rows or default_chunk_rows(w_VD.shape[0], w_VD.element_size()),
+        *wanted,
+    )
+    return LossOutput(loss, logsumexp_B.detach(), hit_B)

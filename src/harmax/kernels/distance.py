@@ -1,0 +1,166 @@
+"""Squared Euclidean distances, and their gradients, that stay right next to a centre.
+
+``|x|^2 + |w|^2 - 2 x.w`` cancels when x is close to w. Pairs whose result is small against their norms ("near pairs")
+are therefore computed again by subtraction, in the distance and in its gradient alike. How many there are depends on
+the data, so that part lives in custom operators that compile, vmap and export treat as one opaque node.
+
+Shape suffixes: B rows, V centres, D features, P pairs.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmax.kernels.operators import with_rules, with_true_products
+
+NEAR = 0.05
+"""A pair is near when s <= NEAR (|x|^2 + |w|^2); above it, float32 products are right to a few 1e-7."""
+
+DIRECT_ELEMENTS = 2**20
+"""Largest B * V * D for which the differences x - w are formed outright (4 MiB in float32)."""
+
+BLOCK_ELEMENTS = 2**20
+"""Largest temporary, in elements, of work whose size depends on the data."""
+
+
+def squared_norm(x_BD: Tensor) -> Tensor:
+    """Row-wise ``|x|^2``, (B,), in blocks so that no second matrix of x's size exists."""
+    rows = max(1, BLOCK_ELEMENTS // max(1, x_BD.shape[1]))
+    return torch.cat([block.square().sum(-1) for block in x_BD.split(rows)]) if len(x_BD) else x_BD.new_empty(0)
+
+
+def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    """Subtract the mean centre from both where it dominates: distances keep, cancellation goes."""
+    mean_D = w_VD.mean(0)
+    spread = squared_norm(w_VD).mean() - mean_D.square().sum()
+    if mean_D.square().sum() <= spread:
+        return x_BD, w_VD
+    return x_BD - mean_D, w_VD - mean_D
+
+
+def find_near(s_BV: Tensor, x_norm_B: Tensor, w_norm_V: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows and columns, (P,) each, of the near pairs of a block of squared distances."""
+    # One comparison a row settles the usual case in which a row has no near pair at all.
+    suspects = (s_BV.amin(1) <= NEAR * (x_norm_B + w_norm_V.max())).nonzero().squeeze(1)
+    found = []
+    for rows in suspects.split(max(1, BLOCK_ELEMENTS // s_BV.shape[1])):
+        near = s_BV[rows] <= NEAR * (x_norm_B[rows, None] + w_norm_V)
+        row, column = near.nonzero(as_tuple=True)
+        found.append((rows[row], column))
+    if not found:
+        return suspects, suspects
+    return torch.cat([row for row, _ in found]), torch.cat([column for _, column in found])
+
+
+def pair_differences(x_BD: Tensor, w_VD: Tensor, rows_P: Tensor, columns_P: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Yield ``x[row] - w[column]``, (block, D), for consecutive blocks of a list of pairs."""
+    size = max(1, BLOCK_ELEMENTS // x_BD.shape[1])
+    for start in range(0, len(rows_P), size):
+        block = slice(start, start + size)
+        yield block, x_BD[rows_P[block]] - w_VD[columns_P[block]]
+
+
+def pair_distances(x_BD: Tensor, w_VD: Tensor, rows_P: Tensor, columns_P: Tensor) -> Tensor:
+    """Squared distances, (P,), of listed pairs by subtraction."""
+    s_P = x_BD.new_empty(len(rows_P))
+    for block, difference_PD in pair_differences(x_BD, w_VD, rows_P, columns_P):
+        s_P[block] = difference_PD.square().sum(-1)
+    return s_P
+
+
+def add_pair_gradients(
+    grad_P: Tensor,
+    x_BD: Tensor,
+    w_VD: Tensor,
+    rows_P: Tensor,
+    columns_P: Tensor,
+    dx_BD: Tensor | None,
+    dw_VD: Tensor | None,
+) -> None:
+    """Add ``2 g (x - w)`` to dx and take it from dw, in place, for listed pairs."""
+    for block, difference_PD in pair_differences(x_BD, w_VD, rows_P, columns_P):
+        step_PD = difference_PD.mul_(2 * grad_P[block, None])
+        if dx_BD is not None:
+            dx_BD.index_add_(0, rows_P[block], step_PD)
+        if dw_VD is not None:
+            dw_VD.index_add_(0, columns_P[block], step_PD, alpha=-1)
+
+
+@torch.library.custom_op("harmax::squared_distance", mutates_args=())
+@with_true_products
+def _distance_op(x_BD: Tensor, w_VD: Tensor) -> Tensor:
+    x, w = recentered(x_BD, w_VD)
+    x_norm_B, w_norm_V = squared_norm(x), squared_norm(w)
+    s_BV = torch.addmm(w_norm_V, x, w.T, alpha=-2).add_(x_norm_B[:, None])
+    rows, columns = find_near(s_BV, x_norm_B, w_norm_V)
+    s_BV[rows, columns] = pair_distances(x_BD, w_VD, rows, columns)
+    return s_BV
+
+
+@_distance_op.register_fake
+def _(x_BD: Tensor, w_VD: Tensor) -> Tensor:
+    return x_BD.new_empty(x_BD.shape[0], w_VD.shape[0])
+
+
+@torch.library.custom_op("harmax::squared_distance_backward", mutates_args=())
+@with_true_products
+def _gradient_op(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    x, w = recentered(x_BD, w_VD)
+    rows, columns = find_near(s_BV, squared_norm(x), squared_norm(w))
+    near_P = g_BV[rows, columns]
+    far_BV = g_BV.index_put((rows, columns), near_P.new_zeros(()))
+    dx_BD = (far_BV.sum(1, keepdim=True) * x).sub_(far_BV @ w).mul_(2)
+    dw_VD = (far_BV.sum(0)[:, None] * w).sub_(far_BV.T @ x).mul_(2)
+    add_pair_gradients(near_P, x_BD, w_VD, rows, columns, dx_BD, dw_VD)
+    return dx_BD, dw_VD
+
+
+@_gradient_op.register_fake
+def _(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x_BD), torch.empty_like(w_VD)
+
+
+def _save_distance(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs, output)
+
+
+def _distance_backward(ctx: Any, g_BV: Tensor) -> tuple[Tensor, Tensor]:
+    x_BD, w_VD, s_BV = ctx.saved_tensors
+    return _gradient(g_BV, s_BV.detach(), x_BD, w_VD)
+
+
+def _save_gradient(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+    g_BV, _, x_BD, w_VD = inputs
+    ctx.save_for_backward(g_BV, x_BD, w_VD)
+
+
+def _gradient_backward(ctx: Any, a_BD: Tensor, b_VD: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
+    # The gradient is bilinear in g and (x, w): <a, dx> + <b, dw> = 2 sum_ij g_ij (a_i - b_j).(x_i - w_j).
+    g_BV, x_BD, w_VD = ctx.saved_tensors
+    cross_BV = (a_BD * x_BD).sum(1, keepdim=True) + (b_VD * w_VD).sum(1) - a_BD @ w_VD.T - x_BD @ b_VD.T
+    dx_BD = g_BV.sum(1, keepdim=True) * a_BD - g_BV @ b_VD
+    dw_VD = g_BV.sum(0)[:, None] * b_VD - g_BV.T @ a_BD
+    return 2 * cross_BV, None, 2 * dx_BD, 2 * dw_VD
+
+
+_distance = with_rules(_distance_op, _distance_backward, _save_distance)
+_gradient = with_rules(_gradient_op, _gradient_backward, _save_gradient)
+
+
+def certainly_at_most(size: Any, limit: int) -> bool:
+    """Tell whether a size, symbolic or not, is known to be at most the limit."""
+    if isinstance(size, int):
+        return size <= limit
+    # A size that is symbolic under export or dynamic compilation must not become a guard.
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(size <= limit)
+
+
+def squared_distance_matrix(x_BD: Tensor, w_VD: Tensor) -> Tensor:
+    """``s_ij = |x_i - w_j|^2``, (B, V), for two matrices of one floating dtype, float32 or float64."""
+    if certainly_at_most(x_BD.shape[0] * w_VD.shape[0] * w_VD.shape[1], DIRECT_ELEMENTS):
+        return (x_BD[:, None] - w_VD).square().sum(-1)
+    return _distance(x_BD, w_VD)

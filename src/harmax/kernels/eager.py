@@ -1,0 +1,144 @@
+"""The specification: the harmonic loss in plain torch operations, with the whole (B, V) matrix in memory.
+
+Every other implementation is tested against this file. Autograd differentiates it, any number of times.
+
+Shape suffixes: B rows, V classes, D features.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from harmax.kernels.distance import squared_distance_matrix
+
+
+class Problem(NamedTuple):
+    """One loss to compute: flattened tensors of one dtype and what `F.cross_entropy` would be told."""
+
+    x_BD: Tensor
+    w_VD: Tensor
+    target: Tensor
+    """Class indices (B,) or class probabilities (B, V)."""
+    exponent: float | Tensor
+    """The power of the distance; a tensor is 0-d."""
+    softening: float
+    weight_V: Tensor | None
+    ignore_index: int
+    label_smoothing: float
+    reduction: str
+
+
+class LossOutput(NamedTuple):
+    """The loss, and per row the log-sum-exp of the logits and whether the nearest centre is the target's."""
+
+    loss: Tensor
+    logsumexp: Tensor
+    hit: Tensor
+
+
+def relative_floor(dtype: torch.dtype) -> float:
+    """Smallest s / (|x|^2 + |w|^2) that is told from an exact hit.
+
+    One unit in the last place of one coordinate moves x by eps |x| / sqrt(D), so two vectors of up to a million
+    features that differ at all lie above (eps / 1024)^2. It is relative: scaling x and w together changes nothing.
+    """
+    return (torch.finfo(dtype).eps / 1024) ** 2
+
+
+def absolute_floor(dtype: torch.dtype) -> float:
+    """Smallest s whatever the norms (x, w and the mean centre all equal): 1 / s times any exponent stays finite."""
+    return torch.finfo(dtype).tiny * 2**13
+
+
+def above_floor(s: Tensor, norms: Tensor) -> Tensor:
+    """``max(s, floor)``: positive, so that its logarithm and its inverse are finite. `norms` sets the floor's scale."""
+    with torch.no_grad():
+        lift = (norms * relative_floor(s.dtype)).clamp(min=absolute_floor(s.dtype)).sub(s).clamp(min=0)
+    # Added, not clamped: below the floor the gradient still points along x - w and vanishes only at a hit.
+    return s + lift
+
+
+def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float) -> Tensor:
+    """``max(s, floor) + softening``, (B, V)."""
+    with torch.no_grad():
+        # Norms about the mean centre: the floor then ignores a common shift, as the distance does.
+        mean_D = w_VD.mean(0)
+        norms_BV = (x_BD - mean_D).square().sum(1, keepdim=True) + (w_VD - mean_D).square().sum(1)
+    return above_floor(squared_distance_matrix(x_BD, w_VD), norms_BV) + softening
+
+
+def logits(t_BV: Tensor, exponent: float | Tensor) -> Tensor:
+    """``z = -(n/2) log t`` from softened squared distances."""
+    return -0.5 * exponent * t_BV.log()
+
+
+def log_probabilities(t_BV: Tensor, exponent: float | Tensor) -> tuple[Tensor, Tensor]:
+    """``log p``, (B, V), exact in relative terms even where p is close to 1, and the nearest class, (B,).
+
+    With u_j = (n/2) log(t_j / t_top) >= 0 and top the nearest class, -log p_j = u_j + log1p(sum_{k != top} exp(-u_k)).
+    """
+    top_B1 = t_BV.detach().argmin(1, keepdim=True)
+    is_top_BV = torch.arange(t_BV.shape[1], device=t_BV.device) == top_B1
+    t_top_B1 = t_BV.gather(1, top_B1)
+    difference_BV = t_BV.log() - t_top_B1.log()
+    with torch.no_grad():
+        # log of the ratio is exact where the difference of two large logarithms is not. The gradient of the difference
+        # is fine, and cannot overflow; nor can the difference itself, which stays where the ratio is out of range.
+        gain_BV = ((t_BV / t_top_B1).log() - difference_BV).nan_to_num(0.0, 0.0, 0.0)
+    # The top class is a constant 0: its gradient reaches t_top through the others alone, free of cancellation.
+    u_BV = (0.5 * exponent * (difference_BV + gain_BV)).masked_fill(is_top_BV, 0.0)
+    rest_B1 = (-u_BV).exp().masked_fill(is_top_BV, 0.0).sum(1, keepdim=True)
+    return -(u_BV + rest_B1.log1p()), top_B1.squeeze(1)
+
+
+def _indexed_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
+    _, _, target_B, _, _, weight_V, ignore_index, smoothing, reduction = problem
+    loss = F.nll_loss(log_p_BV, target_B, weight_V, ignore_index=ignore_index, reduction=reduction)
+    if smoothing == 0:
+        return loss
+    kept_B = target_B != ignore_index
+    weighted_BV = log_p_BV if weight_V is None else log_p_BV * weight_V
+    smooth_B = -weighted_BV.sum(1).masked_fill(~kept_B, 0.0)
+    if reduction == "mean":
+        smooth = smooth_B.sum() / counted(problem).sum()
+    else:
+        smooth = smooth_B.sum() if reduction == "sum" else smooth_B
+    return (1 - smoothing) * loss + smoothing / log_p_BV.shape[1] * smooth
+
+
+def counted(problem: Problem) -> Tensor:
+    """What each row counts for in the mean, (B,): its class weight, or 1; 0 where the target index is ignored."""
+    kept_B = problem.target != problem.ignore_index
+    if problem.weight_V is None:
+        return kept_B.to(problem.x_BD.dtype)
+    return problem.weight_V[problem.target.masked_fill(~kept_B, 0)].masked_fill(~kept_B, 0.0)
+
+
+def smoothed_probabilities(problem: Problem) -> Tensor:
+    """Probability targets, (B, V), after label smoothing and class weights."""
+    target_BV = problem.target
+    if problem.label_smoothing:
+        target_BV = target_BV * (1 - problem.label_smoothing) + problem.label_smoothing / target_BV.shape[1]
+    return target_BV if problem.weight_V is None else target_BV * problem.weight_V
+
+
+def _probability_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
+    loss_B = -(log_p_BV * smoothed_probabilities(problem)).sum(1)
+    if problem.reduction == "none":
+        return loss_B
+    return loss_B.sum() / len(loss_B) if problem.reduction == "mean" else loss_B.sum()
+
+
+def harmonic_loss(problem: Problem, chunk_rows: int | None = None) -> LossOutput:
+    """Loss and statistics of a problem; `chunk_rows` is for implementations that have chunks."""
+    t_BV = softened_distance(problem.x_BD, problem.w_VD, problem.softening)
+    log_p_BV, top_B = log_probabilities(t_BV, problem.exponent)
+    indexed = not problem.target.is_floating_point()
+    loss = (_indexed_loss if indexed else _probability_loss)(log_p_BV, problem)
+    with torch.no_grad():
+        nearest_B1 = top_B[:, None]
+        lse_B = (logits(t_BV.gather(1, nearest_B1), problem.exponent) - log_p_BV.gather(1, nearest_B1)).squeeze(1)
+        hit_B = top_B == (problem.target if indexed else problem.target.argmax(1))
+    return LossOutput(loss, lse_B, hit_B)

@@ -1,0 +1,241 @@
+"""One pass over the rows of a loss, a chunk at a time: the arithmetic behind the chunked implementation.
+
+Per row, with t the softened squared distances, top the nearest class, r_j = t_top / t_j in (0, 1], q_j = r_j^(n/2),
+u_j = -log q_j and Z = sum_j q_j, a target distribution T of mass tau has
+
+    loss = sum_j T_j u_j + tau log Z          G_j = dloss/dt_j = (n / (2 t_top)) r_j (T_j - tau q_j / Z)
+
+r (tau q / Z - T) is written over the distances and -n / (2 t_top) kept as one factor a row. Pairs for which the
+products G W and G^T X would cancel (near ones, the target, the nearest class) stay out and are added as G (x - w).
+
+Shape suffixes: B rows, C rows of a chunk or block, V classes, D features, P pairs.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harmax.kernels.distance import add_pair_gradients, find_near, pair_distances, recentered, squared_norm
+from harmax.kernels.eager import Problem, absolute_floor, counted, relative_floor, smoothed_probabilities
+
+BLOCK_ELEMENTS = 2**20
+"""Elements of the element-wise pass at a time: its temporaries are a few times this, not a few times the chunk."""
+
+
+class Wanted(NamedTuple):
+    """Which gradients to accumulate."""
+
+    x: bool
+    w: bool
+    exponent: bool
+
+
+class Result(NamedTuple):
+    """Per-row losses and statistics of a pass, and the gradients that were wanted (empty where not)."""
+
+    loss_B: Tensor
+    logsumexp_B: Tensor
+    top_B: Tensor
+    dx_BD: Tensor
+    dw_VD: Tensor
+    dexponent: Tensor
+
+
+class _Targets(NamedTuple):
+    """T of some rows: `sparse` on one class each, plus `dense` over all, if there is any."""
+
+    index_C: Tensor | None
+    sparse_C: Tensor
+    dense_CV: Tensor | None
+
+    def mass(self) -> Tensor:
+        return self.sparse_C if self.dense_CV is None else self.sparse_C + self.dense_CV.sum(1)
+
+    def dot(self, values_CV: Tensor) -> Tensor:
+        """``sum_j T_j values_j``, (C,)."""
+        total_C = torch.zeros_like(self.sparse_C)
+        if self.index_C is not None:
+            total_C = self.sparse_C * values_CV.gather(1, self.index_C[:, None]).squeeze(1)
+        return total_C if self.dense_CV is None else total_C + (self.dense_CV * values_CV).sum(1)
+
+    def at(self, rows_P: Tensor, columns_P: Tensor) -> Tensor:
+        dense_P = 0.0 if self.dense_CV is None else self.dense_CV[rows_P, columns_P]
+        if self.index_C is None:
+            return self.sparse_C[rows_P] + dense_P
+        return torch.where(self.index_C[rows_P] == columns_P, self.sparse_C[rows_P], 0.0) + dense_P
+
+    def mass_off(self, column_C: Tensor) -> Tensor:
+        """Mass on every class but the named one, without subtracting: zero stays zero."""
+        mass_C = torch.zeros_like(self.sparse_C)
+        if self.index_C is not None:
+            mass_C = torch.where(self.index_C == column_C, 0.0, self.sparse_C)
+        if self.dense_CV is not None:
+            mass_C = mass_C + self.dense_CV.scatter(1, column_C[:, None], 0.0).sum(1)
+        return mass_C
+
+
+class _Block(NamedTuple):
+    """What is left of some rows once their distances are overwritten by gradient weights."""
+
+    loss_C: Tensor
+    logsumexp_C: Tensor
+    top_C: Tensor
+    factor_C: Tensor
+    """G of a row is this factor times the weights."""
+    dexponent_C: Tensor
+    pair_rows_P: Tensor
+    pair_columns_P: Tensor
+    pair_grad_P: Tensor
+
+
+class Sweep:
+    """One pass over a problem's rows. `scale_B` is the upstream gradient of each row's loss."""
+
+    def __init__(self, problem: Problem, wanted: Wanted, scale_B: Tensor) -> None:
+        self.problem, self.wanted, self.scale_B = problem, wanted, scale_B
+        self.x_BD, self.w_VD = recentered(problem.x_BD, problem.w_VD)
+        self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), squared_norm(self.w_VD)
+        self.mean_D = problem.w_VD.mean(0)
+        self.half_exponent = 0.5 * problem.exponent
+        self.indexed = not problem.target.is_floating_point()
+
+    def run(self, chunk_rows: int) -> Result:
+        """Go over all rows, `chunk_rows` of the (B, V) matrix in memory at a time."""
+        x_BD, w_VD = self.x_BD, self.w_VD
+        loss_B, logsumexp_B, dexponent_B = (torch.zeros_like(self.x_norm_B) for _ in range(3))
+        top_B = torch.zeros_like(loss_B, dtype=torch.int64)
+        dx_BD = torch.empty_like(x_BD) if self.wanted.x else x_BD.new_empty(0)
+        dw_VD = torch.zeros_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
+        column_V = torch.zeros_like(self.w_norm_V)
+        buffer_CV = x_BD.new_empty(min(chunk_rows, len(x_BD)), len(w_VD))
+        for start in range(0, len(x_BD), chunk_rows):
+            chunk = slice(start, min(start + chunk_rows, len(x_BD)))
+            s_CV = torch.addmm(self.w_norm_V, x_BD[chunk], w_VD.T, alpha=-2, out=buffer_CV[: chunk.stop - start])
+            block = self._weigh(s_CV, chunk)
+            loss_B[chunk], logsumexp_B[chunk], top_B[chunk] = block.loss_C, block.logsumexp_C, block.top_C
+            if self.wanted.exponent:
+                dexponent_B[chunk] = block.dexponent_C
+            self._multiply(s_CV, block, chunk, dx_BD, dw_VD, column_V)
+        if self.wanted.w:
+            dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
+        return Result(loss_B, logsumexp_B, top_B, dx_BD, dw_VD, dexponent_B.sum())
+
+    def _weigh(self, s_CV: Tensor, chunk: slice) -> _Block:
+        """Overwrite a chunk's distances by gradient weights, some rows at a time."""
+        size = max(1, BLOCK_ELEMENTS // s_CV.shape[1])
+        blocks = []
+        for start in range(0, len(s_CV), size):
+            rows_CV = s_CV[start : start + size]
+            first = chunk.start + start
+            block = self._weigh_block(rows_CV, slice(first, first + len(rows_CV)))
+            blocks.append(block._replace(pair_rows_P=block.pair_rows_P + first))
+        return blocks[0] if len(blocks) == 1 else _Block(*map(torch.cat, zip(*blocks, strict=True)))
+
+    def _weigh_block(self, s_CV: Tensor, rows: slice) -> _Block:
+        half = self.half_exponent
+        targets = self._targets(rows)
+        near = self._settle_distances(s_CV, rows, targets)
+        t_CV = s_CV.add_(self.problem.softening) if self.problem.softening else s_CV
+        t_top_C, top_C = t_CV.min(1)
+        line_C = torch.arange(len(top_C), device=top_C.device)
+        pairs = _distinct(near, (line_C, targets.index_C), (line_C, top_C), width=t_CV.shape[1])
+        t_P = t_CV[pairs]
+
+        r_CV = torch.div(t_top_C[:, None], t_CV, out=t_CV)
+        log_r_CV = r_CV.log()
+        q_CV = (log_r_CV * half).exp_()
+        q_CV[line_C, top_C] = 0.0
+        rest_C = q_CV.sum(1)
+        q_CV[line_C, top_C] = 1.0
+
+        mass_C = targets.mass()
+        pull_C = -half * targets.dot(log_r_CV)
+        log_z_C = rest_C.log1p()
+        loss_C = pull_C + mass_C * log_z_C
+        logsumexp_C = log_z_C - half * t_top_C.log()
+        nothing = loss_C.new_empty(0)
+        if not any(self.wanted):
+            return _Block(loss_C, logsumexp_C, top_C, nothing, nothing, near[0][:0], near[1][:0], nothing)
+
+        scale_C = half * self.scale_B[rows]
+        share_C = mass_C / (1 + rest_C)
+        dexponent_C = nothing
+        if self.wanted.exponent:
+            mean_C = -half * (q_CV * log_r_CV).sum(1)
+            dexponent_C = self.scale_B[rows] * (pull_C - share_C * mean_C) / self.problem.exponent
+        lines, columns = pairs
+        lead_P = torch.where(
+            columns == top_C[lines],
+            # 1 - p of the nearest class is a sum of small terms: subtracting from 1 would lose it.
+            (share_C * rest_C - targets.mass_off(top_C))[lines],
+            targets.at(lines, columns) - share_C[lines] * q_CV[pairs],
+        )
+        factor_C = -scale_C / t_top_C
+        if targets.dense_CV is None:
+            torch.mul(r_CV, q_CV, out=s_CV)
+            factor_C = factor_C * share_C
+        else:
+            torch.mul(r_CV, q_CV.mul_(share_C[:, None]).sub_(targets.dense_CV), out=s_CV)
+        s_CV[pairs] = 0.0
+        return _Block(loss_C, logsumexp_C, top_C, factor_C, dexponent_C, lines, columns, scale_C[lines] * lead_P / t_P)
+
+    def _targets(self, rows: slice) -> _Targets:
+        problem = self.problem
+        if not self.indexed:
+            dense_CV = smoothed_probabilities(problem._replace(target=problem.target[rows]))
+            return _Targets(None, dense_CV.new_zeros(len(dense_CV)), dense_CV)
+        target_C = problem.target[rows]
+        kept_C = target_C != problem.ignore_index
+        count_C = counted(problem._replace(target=target_C))
+        index_C = target_C.masked_fill(~kept_C, 0)
+        if not problem.label_smoothing:
+            return _Targets(index_C, count_C, None)
+        share_V = torch.ones_like(self.w_norm_V) if problem.weight_V is None else problem.weight_V
+        dense_CV = kept_C[:, None] * (share_V * (problem.label_smoothing / len(share_V)))
+        return _Targets(index_C, count_C * (1 - problem.label_smoothing), dense_CV)
+
+    def _settle_distances(self, s_CV: Tensor, rows: slice, targets: _Targets) -> tuple[Tensor, Tensor]:
+        """Finish the distances in place: near pairs and targets by subtraction, none below the floor."""
+        problem = self.problem
+        x_norm_C = self.x_norm_B[rows]
+        s_CV.add_(x_norm_C[:, None])
+        near = find_near(s_CV, x_norm_C, self.w_norm_V)
+        lines, columns = near
+        if targets.index_C is not None:
+            lines = torch.cat([lines, torch.arange(len(s_CV), device=s_CV.device)])
+            columns = torch.cat([columns, targets.index_C])
+        x_CD = problem.x_BD[rows]
+        exact_P = pair_distances(x_CD, problem.w_VD, lines, columns)
+        x_reach_C = squared_norm(x_CD - self.mean_D)
+        w_reach_P = pair_distances(problem.w_VD, self.mean_D[None], columns, torch.zeros_like(columns))
+        floor_P = (x_reach_C[lines] + w_reach_P) * relative_floor(s_CV.dtype)
+        s_CV[lines, columns] = exact_P.maximum(floor_P.clamp_(min=absolute_floor(s_CV.dtype)))
+        return near
+
+    def _multiply(
+        self, weights_CV: Tensor, block: _Block, chunk: slice, dx_BD: Tensor, dw_VD: Tensor, column_V: Tensor
+    ) -> None:
+        """Add a chunk's part to the wanted gradients: two large products, and the pairs apart."""
+        x_CD, factor_C1 = self.x_BD[chunk], block.factor_C[:, None]
+        if self.wanted.x:
+            torch.mm(weights_CV, self.w_VD, out=dx_BD[chunk])
+            dx_BD[chunk].sub_(weights_CV.sum(1, keepdim=True) * x_CD).mul_(-2 * factor_C1)
+        if self.wanted.w:
+            dw_VD.addmm_(weights_CV.T, factor_C1 * x_CD, alpha=-2)
+            column_V.addmv_(weights_CV.T, block.factor_C)
+        add_pair_gradients(
+            block.pair_grad_P,
+            self.problem.x_BD,
+            self.problem.w_VD,
+            block.pair_rows_P,
+            block.pair_columns_P,
+            dx_BD if self.wanted.x else None,
+            dw_VD if self.wanted.w else None,
+        )
+
+
+def _distinct(*lists: tuple[Tensor, Tensor | None], width: int) -> tuple[Tensor, Tensor]:
+    """Merge lists of (rows, columns) so that each pair comes once; a list without columns is left out."""
+    flat = torch.cat([rows * width + columns for rows, columns in lists if columns is not None]).unique()
+    return flat // width, flat % width

@@ -1,0 +1,43 @@
+"""Small, lasting copies of results: a page, a summary and the pictures of each experiment."""
+
+import json
+from pathlib import Path
+
+from harmax.files import write_atomically
+from harmax.report.figures import to_png
+from harmax.report.html import Section, badge, collect, describe_environment, format_number
+
+
+def write_results(folder: Path | str, output: Path | str) -> list[Path]:
+    """Write OUTPUT/<experiment>/README.md, summary.json and PNGs for the best run of each experiment in a folder."""
+    written = []
+    for section in collect(folder)[0]:
+        if section.run is None or not section.run.done:
+            continue
+        target = Path(output) / section.experiment.name
+        for name, picture in section.pictures.items():
+            write_atomically(target / f"{name}.png", to_png(picture.figure))
+        write_atomically(target / "summary.json", (json.dumps(section.run.summary, indent=1) + "\n").encode())
+        write_atomically(target / "README.md", page(section).encode())
+        written.append(target)
+    return written
+
+
+def page(section: Section) -> str:
+    """The text of one experiment's page."""
+    assert section.run is not None
+    lines = [f"# {section.experiment.title}", f"{section.experiment.figure}. Made by `{section.command}`."]
+    lines.append(f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.")
+    claims = [
+        f"| {claim.statement} | {claim.paper} | {verdict.sentence} | **{badge(verdict, claim)}** |"
+        for claim, verdict in section.judged
+    ]
+    lines.append("\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *claims]))
+    for name, picture in section.pictures.items():
+        lines += [f"![{name}]({name}.png)", picture.caption]
+    for table in section.tables:
+        header = list(table.rows[0])
+        rows = ["| " + " | ".join(format_number(row[key]) for key in header) + " |" for row in table.rows]
+        lines.append(f"## {table.title}")
+        lines.append("\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *rows]))
+    return "\n\n".join(lines) + "\n"

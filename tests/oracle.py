@@ -1,0 +1,72 @@
+"""The harmonic loss by brute force in float64, and with mpmath at any precision: what must be matched."""
+
+from typing import NamedTuple
+
+import mpmath
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Oracle(NamedTuple):
+    loss: Tensor
+    dx: Tensor
+    dw: Tensor
+    slack: Tensor
+    """Per row, how far a relative error of 1 in every distance could move the loss."""
+    dx_slack: Tensor
+    dw_slack: Tensor
+    """Per row and per class, how far a relative error of 1 in every term could move the gradient."""
+    rounding: float
+    """How far the oracle's own logits may be off: it takes logsumexp - z, which the code under test does not."""
+
+
+def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", **options) -> Oracle:
+    """Loss and gradients in float64, every difference formed; `options` go to F.cross_entropy."""
+    x, w = (tensor.detach().double().requires_grad_() for tensor in (x, w))
+    options = {key: value.double() if isinstance(value, Tensor) else value for key, value in options.items()}
+    target = target.double() if target.is_floating_point() else target
+    s = (x[:, None] - w).square().sum(-1)
+    z = -0.5 * exponent * (s + softening).log()
+    rows = F.cross_entropy(z, target, reduction="none", **options)
+    loss = F.cross_entropy(z, target, reduction=reduction, **options)
+    dx, dw = torch.autograd.grad(loss.sum(), (x, w))
+    with torch.no_grad():
+        p = z.softmax(-1)
+        weight = options.get("weight", torch.ones(len(w), dtype=torch.float64))
+        smoothing = options.get("label_smoothing", 0.0)
+        if target.is_floating_point():
+            share = (target * (1 - smoothing) + smoothing / len(w)) * weight
+            count = torch.ones(len(x), dtype=torch.float64)
+        else:
+            kept = target != options.get("ignore_index", -100)
+            index = target.masked_fill(~kept, 0)
+            count = weight[index] * kept
+            share = F.one_hot(index, len(w)) * weight * (1 - smoothing) + smoothing / len(w) * weight
+            share = share * kept[:, None]
+        mass = share.sum(-1, keepdim=True)
+        scale = 1.0 if reduction != "mean" else 1 / (len(x) if target.is_floating_point() else count.sum())
+        size = scale * (share + mass * p) * 0.5 * exponent / (s + softening) * 2 * s.sqrt()
+        slack = exponent * ((share - mass * p).abs().sum(-1) + rows.abs() / max(exponent, 1.0))
+        rounding = 1e-15 * (1 + z.abs().max().item())
+    return Oracle(loss.detach(), dx, dw, slack, size.sum(1), size.sum(0), rounding)
+
+
+def precise(x, w, target: int, exponent: float, softening: float = 0.0, digits: int = 60):
+    """Loss and dloss/dx of one row with mpmath: no rounding worth the name."""
+    with mpmath.workdps(digits):
+        row = [mpmath.mpf(value) for value in x.double().tolist()]
+        centres = [[mpmath.mpf(value) for value in centre] for centre in w.double().tolist()]
+        t = [sum((a - b) ** 2 for a, b in zip(row, c, strict=True)) + mpmath.mpf(softening) for c in centres]
+        ratio = [(t[target] / tj) ** (mpmath.mpf(exponent) / 2) for tj in t]
+        rest = mpmath.fsum(r for j, r in enumerate(ratio) if j != target)
+        loss = mpmath.log1p(rest)
+        half = mpmath.mpf(exponent) / 2
+        grad = []
+        for k, value in enumerate(row):
+            pull = half * rest / (1 + rest) / t[target] * 2 * (value - centres[target][k])
+            push = mpmath.fsum(
+                half * ratio[j] / (1 + rest) / t[j] * 2 * (value - centres[j][k]) for j in range(len(t)) if j != target
+            )
+            grad.append(float(pull - push))
+        return float(loss), torch.tensor(grad, dtype=torch.float64)

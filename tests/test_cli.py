@@ -1,0 +1,238 @@
+"""The command line: what it prints where, and its exit status."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harmax import IMPLS
+from harmax.cli.main import main
+from harmax.experiments import EXPERIMENTS
+from harmax.experiments.toy_cases import EXPERIMENT, ToySpec
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def only_a_tiny_toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave one experiment, a few steps long, so that these tests stay quick as experiments are added."""
+    for name in list(EXPERIMENTS):
+        monkeypatch.delitem(EXPERIMENTS, name)
+    tiny = {
+        "smoke": ToySpec(steps=2, grid_size=5, cases=(1,)),
+        "quick": ToySpec(steps=3, grid_size=5, cases=(1,)),
+        "full": ToySpec(steps=4, grid_size=5, cases=(1,)),
+    }
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(EXPERIMENT, profiles=tiny))
+
+
+def break_head(monkeypatch: pytest.MonkeyPatch, arm: str, error: BaseException) -> None:
+    whole = EXPERIMENTS["toy_cases"]
+
+    def run_cells(spec: Any, cells: Any, progress: Any) -> Any:
+        if cells[0].arm == arm:
+            raise error
+        return whole.run_cells(spec, cells, progress)
+
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, run_cells=run_cells))
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "harmax.cli.main", *arguments], capture_output=True, text=True)
+
+
+def test_list(capsys: Capture) -> None:
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [f"toy_cases  Fig. 1 b, c   {EXPERIMENT.title}"]
+
+
+def test_list_json(capsys: Capture) -> None:
+    assert main(["list", "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["name"] == "toy_cases"
+    assert entry["cells"] == {"smoke": 3, "quick": 3, "full": 3}
+
+
+def test_run_prints_verdicts_on_stdout_and_progress_on_stderr(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["run", "toy_cases", "--folder", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("toy_cases (quick): 3 of 3 cells done, 0 failed\n")
+    assert "not decided     norm_grows: " in printed.out
+    assert "toy_cases: 3 of 3 cells (100%)" in printed.err
+    assert "3 of 3 cells (100%)" not in printed.out
+
+
+def test_run_json_is_the_summary_and_nothing_else(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["run", "toy_cases", "--smoke", "--json", "--folder", str(tmp_path)]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["profile"] == "smoke"
+    assert {verdict["claim"] for verdict in summary["verdicts"]} == {claim.id for claim in EXPERIMENT.claims}
+    assert Path(summary["folder"], "summary.json").exists()
+
+
+def test_a_second_run_computes_nothing(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["run", "toy_cases", "--full", "--folder", str(tmp_path)]) == 0
+    first = capsys.readouterr().out
+    break_head(monkeypatch, "harmonic", AssertionError("computed again"))
+    assert main(["run", "toy_cases", "--full", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == first
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("2", [0, 1]), ("5,3", [5, 3]), ("4,", [4])])
+def test_seeds(tmp_path: Path, capsys: Capture, text: str, seeds: list[int]) -> None:
+    assert main(["run", "toy_cases", "--smoke", "--json", "--seeds", text, "--folder", str(tmp_path)]) == 0
+    folder = json.loads(capsys.readouterr().out)["folder"]
+    assert json.loads(Path(folder, "config.json").read_text())["spec"]["seeds"] == seeds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "toy_case"], "did you mean 'toy_cases'?"),
+        (["run", "toy_cases", "--engine", "lokal"], "did you mean 'local'?"),
+        (["run", "toy_cases", "--seeds", "many"], "`--seeds` must be a number of seeds"),
+        (["run", "toy_cases", "--seeds", "0"], "`seeds` must be a positive number"),
+        (["run", "toy_cases", "--smoke", "--full"], "must not come together"),
+        (["report"], "must be a folder of runs"),
+    ],
+)
+def test_bad_usage_is_one_line_and_status_2(
+    tmp_path: Path, capsys: Capture, arguments: list[str], message: str
+) -> None:
+    folder = tmp_path / "nothing"
+    assert main([*arguments, "--folder", str(folder)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("harmax: ")
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert not folder.exists()
+
+
+def test_failed_cells_are_status_1_and_the_rest_is_kept(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_head(monkeypatch, "cross_entropy", RuntimeError("out of paper"))
+    assert main(["run", "toy_cases", "--folder", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert "2 of 3 cells done, 1 failed" in printed.out
+    assert "cell case=1,arm=cross_entropy,seed=0 failed: RuntimeError: out of paper" in printed.err
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        break_head(patch, "cross_entropy", KeyboardInterrupt())
+        assert main(["run", "toy_cases", "--folder", str(tmp_path)]) == 130
+    assert "the same command goes on from there" in capsys.readouterr().err
+    assert len(list(tmp_path.rglob("done"))) == 1
+    assert main(["run", "toy_cases", "--folder", str(tmp_path)]) == 0
+    assert len(list(tmp_path.rglob("done"))) == 3
+
+
+def test_reproduce_prints_the_reports_path_last(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["reproduce", "--smoke", "--folder", str(tmp_path)]) == 0
+    path = Path(capsys.readouterr().out.splitlines()[-1])
+    assert path == tmp_path / "report.html"
+    assert "harmax run toy_cases --smoke" in path.read_text()
+
+
+def test_reproduce_goes_on_past_a_damaged_folder(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["run", "toy_cases", "--smoke", "--folder", str(tmp_path)]) == 0
+    for config in tmp_path.rglob("config.json"):
+        config.write_text("{")
+    capsys.readouterr()
+    assert main(["reproduce", "--smoke", "--folder", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == str(tmp_path / "report.html")
+    assert "config.json cannot be read" in printed.err
+    assert main(["run", "toy_cases", "--smoke", "--folder", str(tmp_path)]) == 1
+
+
+def test_report(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["run", "toy_cases", "--smoke", "--folder", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["report", "--folder", str(tmp_path), "--output", str(tmp_path / "my.html")]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'my.html'}\n"
+    assert main(["report", "--folder", str(tmp_path), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["path"] == str(tmp_path / "report.html")
+    assert facts["experiments"][0]["profile"] == "smoke"
+    assert facts["damaged"] == []
+
+
+def test_doctor(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HARMAX_DATA", str(tmp_path))
+    monkeypatch.setattr("harmax.cli.doctor.is_installed", lambda extra: extra != "sklearn")
+    assert main(["doctor"]) == 0
+    text = capsys.readouterr().out
+    assert 'sklearn   missing: pip install "harmax[sklearn]"' in text
+    assert f"data       {tmp_path}" in text
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    chosen = {row["use"]: row["impl"] for row in facts["implementations"] if row["device"] == "cpu"}
+    assert chosen["small classifier"] == "eager"
+    assert chosen["GPT-2 small, 16 sequences"] == "chunked"
+    assert all(row["reason"] for row in facts["implementations"])
+
+
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "benchmarks/results"
+
+
+def test_bench_json_prints_and_keeps_a_row_a_line(results: Path, capsys: Capture) -> None:
+    assert main(["bench", "import", "--repeats", "2", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["module"] for row in rows] == ["harmax"]
+    assert [json.loads(line) for line in (results / "import-cpu.jsonl").read_text().splitlines()] == rows
+
+
+@pytest.mark.usefixtures("results")
+def test_bench_loss_measures_every_implementation(capsys: Capture) -> None:
+    assert main(["bench", "loss", "--smoke", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"cross_entropy", "cross_entropy_compiled", *IMPLS} <= {row["impl"] for row in rows}
+    for row in rows:
+        assert row["ms_p20"] <= row["ms_p50"] <= row["ms_p80"]
+        assert {"tokens", "features", "classes", "dtype", "device", "peak_mib"} <= set(row)
+        assert 0 < row["error"] < 1e-5
+
+
+def test_bench_smoke_keeps_nothing(results: Path, capsys: Capture) -> None:
+    assert main(["bench", "import", "--smoke"]) == 0
+    assert "harmax" in capsys.readouterr().out
+    assert not results.exists()
+
+
+def test_an_unknown_benchmark_is_bad_usage(capsys: Capture) -> None:
+    assert main(["bench", "los"]) == 2
+    assert "did you mean 'loss'?" in capsys.readouterr().err
+
+
+def test_exit_status_reaches_the_shell(tmp_path: Path) -> None:
+    assert command("frobnicate").returncode == 2
+    wrong = command("run", "toy_case", "--folder", str(tmp_path))
+    assert wrong.returncode == 2
+    assert "did you mean 'toy_cases'?" in wrong.stderr
+    listed = command("list")
+    assert listed.returncode == 0
+    assert listed.stderr == ""
+
+
+@pytest.mark.parametrize("module", ["tyro", "rich"])
+def test_without_the_extra_the_command_says_how_to_install_it(module: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from harmax.cli.main import main; sys.exit(main(['list']))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert 'run pip install "harmax[cli]"' in result.stderr
+
+
+def test_list_leaves_matplotlib_alone() -> None:
+    code = "import sys; from harmax.cli.main import main; main(['list']); sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -1,0 +1,27 @@
+"""Every example runs and shows what it says it shows."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def test_digits(tmp_path):
+    main = runpy.run_path(str(EXAMPLES / "digits.py"))["main"]
+    accuracies = main(steps=150, output=str(tmp_path / "digits.svg"))
+    assert accuracies["harmonic"] > 0.9
+    assert accuracies["linear"] > 0.9
+    assert "<svg" in (tmp_path / "digits.svg").read_text()
+
+
+def test_tied_language_model():
+    main = runpy.run_path(str(EXAMPLES / "tied_language_model.py"))["main"]
+    assert main(steps=120) > 0.6
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_opens_with_how_to_run_it(path):
+    assert f"python examples/{path.name}" in path.read_text().split('"""')[1]
+    assert f"def test_{path.stem}(" in Path(__file__).read_text()

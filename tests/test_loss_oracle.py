@@ -1,0 +1,140 @@
+"""Every implementation against float64 brute force over drawn shapes and options, and mpmath at the extremes."""
+
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harmax import IMPLS, LossOptions, harmonic_loss
+from harmax.kernels import distance
+from oracle import brute_force, precise
+
+# Rounding unit of what reaches the arithmetic, and of the gradients that come back.
+UNIT = {torch.float64: 2e-15, torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 1e-6}
+GRADIENT_UNIT = {torch.float64: 0.0, torch.float32: 0.0, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
+
+# "operator" sends even small distances through the custom operator that large ones take.
+PATHS = [*IMPLS, "operator"]
+
+
+def compute(path, x, w, target, **options):
+    limit = 0 if path == "operator" else distance.DIRECT_ELEMENTS
+    with patch.object(distance, "DIRECT_ELEMENTS", limit):
+        x, w = x.detach().clone().requires_grad_(), w.detach().clone().requires_grad_()
+        impl = "eager" if path == "operator" else path
+        loss = harmonic_loss(x, w, target, impl=impl, options=LossOptions(chunk_rows=4), **options)
+        dx, dw = torch.autograd.grad(loss.sum(), (x, w))
+    return loss.detach(), dx, dw
+
+
+@st.composite
+def problems(draw):
+    rows, features, classes = draw(st.integers(1, 9)), draw(st.integers(1, 40)), draw(st.integers(1, 30))
+    dtype = draw(st.sampled_from(list(UNIT)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
+    w = torch.randn(classes, features, generator=generator, dtype=torch.float64)
+    if dtype != torch.float16:
+        for row in range(draw(st.integers(0, rows))):  # so many rows lie close to a centre, right or wrong
+            step = 10.0 ** -draw(st.integers(1, 5))
+            x[row] = w[draw(st.integers(0, classes - 1))] + step * x[row]
+        shift = draw(st.sampled_from([0.0, 0.0, 10.0]))
+        x, w = x + shift, w + shift
+    x, w = x.to(dtype), w.to(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    options = {
+        "exponent": draw(st.sampled_from([0.5, 1.0, 2.0, 3.7, 28.0, 300.0, 2048.0])),
+        "softening": draw(st.sampled_from([0.0, 0.0, 0.3])),
+        "reduction": draw(st.sampled_from(["mean", "sum", "none"])),
+        "label_smoothing": draw(st.sampled_from([0.0, 0.0, 0.1, 1.0])),
+    }
+    if draw(st.booleans()):
+        options["weight"] = torch.rand(classes, generator=generator, dtype=wide) + 0.1
+    if draw(st.booleans()):
+        target = torch.rand(rows, classes, generator=generator, dtype=wide)
+        return x, w, target / target.sum(-1, keepdim=True), options
+    target = torch.randint(classes, (rows,), generator=generator)
+    if rows > 1 and draw(st.booleans()):
+        target[0] = -100
+    return x, w, target, options
+
+
+@pytest.mark.parametrize("path", PATHS)
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(problem=problems())
+def test_loss_and_gradients_match_float64(path, problem):
+    x, w, target, options = problem
+    # An exact hit has no finite value to compare with; a hit within rounding is tested apart, with mpmath.
+    gaps = (x.double()[:, None] - w.double()).square().sum(-1)
+    if gaps.min() == 0:
+        return
+    exponent = options["exponent"]
+    want = brute_force(x, w, target, **options)
+    loss, dx, dw = compute(path, x, w, target, **options)
+
+    unit, gradient_unit = UNIT[x.dtype], GRADIENT_UNIT[x.dtype]
+    smallest = 1e-7 if x.dtype == torch.float16 else 1e-36  # below it a float32 probability underflows
+    slack = want.slack if options["reduction"] == "none" else want.slack.sum()
+    assert loss.dtype == (torch.float64 if x.dtype == torch.float64 else torch.float32)
+    assert ((loss - want.loss).abs() <= unit * slack + len(x) * want.rounding).all()
+    for got, right, room in ((dx, want.dx, want.dx_slack), (dw, want.dw, want.dw_slack)):
+        assert got.dtype == x.dtype
+        bound = (4 * unit * (1 + exponent) + want.rounding) * room[:, None] + gradient_unit * right.abs() + smallest
+        reachable = right.abs() < torch.finfo(x.dtype).max / 2
+        assert ((got.double() - right).abs() <= bound)[reachable].all()
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 28.0, 512.0])
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("right", [True, False])
+def test_next_to_a_centre_matches_mpmath(path, exponent, gap, right):
+    torch.manual_seed(3)
+    w = torch.randn(7, 24)
+    x = w[2] + gap * w[2].norm() * torch.nn.functional.normalize(torch.randn(24), dim=0)
+    target = 2 if right else 5
+    want_loss, want_grad = precise(x, w, target, exponent)
+    loss, dx, _ = compute(path, x[None], w, torch.tensor([target]), exponent=exponent)
+    if want_loss > 1e-37:
+        assert loss.item() == pytest.approx(want_loss, rel=1e-6 * (1 + exponent))
+    else:
+        assert loss.item() < 1e-36
+    if want_grad.norm() > 1e-30:
+        assert (dx[0] - want_grad).norm() <= 2e-6 * (1 + exponent) * want_grad.norm()
+    else:
+        assert dx.norm() < 1e-29
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_confident_loss_keeps_relative_precision(path):
+    """1e-12 is 1e-12: log-sum-exp minus logit would give 0 or 1e-7."""
+    w = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    x = torch.tensor([[1e-6, 0.0], [1.0, 1e-5]])
+    loss, dx, _ = compute(path, x, w, torch.tensor([0, 1]), exponent=2.0, reduction="none")
+    for row, target in enumerate((0, 1)):
+        want_loss, want_grad = precise(x[row], w, target, 2.0)
+        assert want_loss < 1e-9
+        assert loss[row].item() == pytest.approx(want_loss, rel=1e-5)
+        torch.testing.assert_close(dx[row].double(), want_grad, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_gradcheck(path):
+    torch.manual_seed(0)
+    x = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    w = torch.randn(4, 5, dtype=torch.float64, requires_grad=True)
+    exponent = torch.tensor(3.3, dtype=torch.float64, requires_grad=True)
+    target, weight = torch.tensor([0, 1, 2, 3, -100, 1]), torch.rand(4, dtype=torch.float64)
+    impl = "eager" if path == "operator" else path
+    with patch.object(distance, "DIRECT_ELEMENTS", 0 if path == "operator" else distance.DIRECT_ELEMENTS):
+        for reduction in ("mean", "none"):
+
+            def loss(x, w, exponent, reduction=reduction):
+                options = {"weight": weight, "label_smoothing": 0.1, "reduction": reduction, "impl": impl}
+                return harmonic_loss(x, w, target, exponent=exponent, softening=0.2, **options)
+
+            assert torch.autograd.gradcheck(loss, (x, w, exponent))
+            if impl == "eager":
+                assert torch.autograd.gradgradcheck(loss, (x, w, exponent))

@@ -1,0 +1,213 @@
+"""The report is one file that says what was claimed, what was measured, and what could not be read."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harmax.engine import run
+from harmax.experiments import EXPERIMENTS, drawing
+from harmax.experiments.spec import REPRODUCED, Cell, Claim, Experiment, Picture, Spec, Summary, Table, Verdict
+from harmax.report import write_report, write_results
+from harmax.report.figures import house_style, to_svg
+from harmax.store import CellResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoSpec(Spec):
+    level: int = 0
+    fail: bool = False
+
+
+@dataclass(frozen=True)
+class DemoCell(Cell):
+    seed: int
+
+
+def compute(spec: DemoSpec, cells: Any, progress: Any) -> Any:
+    for cell in cells:
+        if spec.fail and cell.seed == 1:
+            raise RuntimeError("cell <one> broke")
+        yield cell, CellResult(curves={"y": np.arange(4.0) + cell.seed})
+
+
+def draw(spec: DemoSpec, results: Mapping[DemoCell, CellResult]) -> dict[str, Picture]:
+    figure = drawing.new_figure(3, 2)
+    axes = figure.subplots()
+    for result in results.values():
+        axes.plot(result.curves["y"])
+    return {"demo_figure": Picture(figure, "A line a seed.")}
+
+
+DEMO = Experiment(
+    name="demo",
+    title="Demo of a < b",
+    figure="Fig. 0",
+    claims=(
+        Claim("smaller", "a < b & c", "The paper says 1."),
+        Claim("checked", "Still true without d.", "Not reported.", control=True),
+    ),
+    profiles={"smoke": DemoSpec(), "quick": DemoSpec(seeds=(0, 1), level=1), "full": DemoSpec(seeds=(0, 1), level=2)},
+    cells=lambda spec: [DemoCell(seed) for seed in spec.seeds],
+    run_cells=compute,
+    summarize=lambda spec, results: Summary(
+        tuple(Verdict(claim, REPRODUCED, f"level {spec.level}") for claim in ("smaller", "checked")),
+        (Table("Numbers", ({"name": "x", "value": 1.23456e-7},)),),
+    ),
+    figures=draw,
+)
+
+
+@pytest.fixture(autouse=True)
+def only_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(EXPERIMENTS):
+        monkeypatch.delitem(EXPERIMENTS, name)
+    monkeypatch.setitem(EXPERIMENTS, "demo", DEMO)
+
+
+class Addresses(HTMLParser):
+    """Collects everything a browser would fetch, and the ids that links point to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.targets: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        for name, value in attributes:
+            if name == "id" and value:
+                self.ids.append(value)
+            if name in ("src", "href", "xlink:href", "data") and value:
+                (self.targets if value.startswith("#") else self.fetched).append(value)
+        assert tag not in ("script", "link", "iframe")
+
+
+def test_it_shows_claim_paper_result_verdict_and_command(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    report = write_report(tmp_path)
+    text = report.path.read_text()
+    assert report.path == tmp_path / "report.html"
+    for words in (
+        "Demo of a &lt; b",
+        "a &lt; b &amp; c",
+        "The paper says 1.",
+        "level 1",
+        ">reproduced<",
+        ">holds<",
+        "harmax run demo<",
+        "Profile quick: 2 of 2 cells finished",
+        "A line a seed.",
+        "1.23e-07",
+    ):
+        assert words in text, words
+    assert text.count("<svg") == 1
+    assert "a < b" not in text
+
+
+def test_it_asks_for_nothing_from_outside_and_its_links_lead_somewhere(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    page = Addresses()
+    page.feed(write_report(tmp_path).path.read_text())
+    assert [address for address in page.fetched if not address.startswith("data:")] == []
+    assert page.targets
+    assert {target.removeprefix("#") for target in page.targets} <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    first = write_report(tmp_path, tmp_path / "one.html").path.read_bytes()
+    assert first == write_report(tmp_path, tmp_path / "two.html").path.read_bytes()
+
+
+def test_it_takes_the_most_thorough_finished_profile(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path, smoke=True)
+    assert write_report(tmp_path).sections[0].command == "harmax run demo --smoke"
+    run("demo", folder=tmp_path, profile="full")
+    run("demo", folder=tmp_path)
+    assert write_report(tmp_path).sections[0].command == "harmax run demo --full"
+    assert "level 2" in (tmp_path / "report.html").read_text()
+
+
+def test_an_unfinished_profile_does_not_replace_a_finished_one(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    full = run("demo", folder=tmp_path, profile="full")
+    (full.folder / "cells/seed=1/done").unlink()
+    assert write_report(tmp_path).sections[0].command == "harmax run demo"
+
+
+def test_the_command_repeats_the_seeds(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path, seeds=[4])
+    assert write_report(tmp_path).sections[0].command == "harmax run demo --seeds 4,"
+
+
+def test_failures_are_counted_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "demo", replace(DEMO, profiles={"quick": DemoSpec(seeds=(0, 1), fail=True)}))
+    run("demo", folder=tmp_path)
+    report = write_report(tmp_path)
+    text = report.path.read_text()
+    assert "1 of 2 cells finished,\n1 failed" in text
+    assert "cell &lt;one&gt; broke" in text
+    assert report.to_dict()["experiments"][0]["failed"] == 1
+
+
+def test_a_damaged_folder_is_named_and_the_rest_reports(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    broken = run("demo", folder=tmp_path, profile="full")
+    (broken.folder / "config.json").write_text("{")
+    report = write_report(tmp_path)
+    text = report.path.read_text()
+    assert report.sections[0].command == "harmax run demo"
+    assert str(broken.folder) in text
+    assert "config.json cannot be read" in text
+
+
+@pytest.mark.parametrize("change", [{"version": 9}, {"profiles": {"quick": Spec()}}])
+def test_a_run_of_another_version_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any]
+) -> None:
+    run("demo", folder=tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "demo", replace(DEMO, **change))
+    report = write_report(tmp_path)
+    assert report.sections[0].run is None
+    assert "another version" in report.damaged[0].reason or "written by version 1" in report.damaged[0].reason
+
+
+def test_an_experiment_that_never_ran_says_how_to_run_it(tmp_path: Path) -> None:
+    text = write_report(tmp_path).path.read_text()
+    assert "not run" in text
+    assert "harmax run demo" in text
+
+
+def test_house_style_ignores_and_restores_the_users_settings() -> None:
+    import matplotlib
+
+    with matplotlib.rc_context({"font.size": 40}):
+        with house_style():
+            assert matplotlib.rcParams["font.size"] < 12
+            svg = to_svg(draw(DemoSpec(), {})["demo_figure"].figure, "demo")
+        assert matplotlib.rcParams["font.size"] == 40
+    assert svg.startswith("<svg")
+    assert "<metadata" not in svg
+    assert not re.search(r"<svg[^>]* width=", svg)
+
+
+def test_results_pages_stand_on_their_own(tmp_path: Path) -> None:
+    run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
+    (target,) = write_results(tmp_path / "runs", tmp_path / "results")
+    page = (target / "README.md").read_text()
+    assert target.name == "toy_cases"
+    assert "harmax run toy_cases --smoke --seeds 0," in page
+    for name in re.findall(r"!\[.*?\]\((.*?)\)", page):
+        assert (target / name).read_bytes().startswith(b"\x89PNG")
+    for claim in EXPERIMENTS["toy_cases"].claims:
+        assert claim.statement in page
+    summary = json.loads((target / "summary.json").read_text())
+    assert summary["cells"]["done"] == summary["cells"]["total"]
