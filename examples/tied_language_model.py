@@ -2,7 +2,7 @@
 
     python examples/tied_language_model.py
 
-The fused loss never makes the (tokens, vocabulary) matrix of logits when that is large, and gives perplexity and
+The fused loss never makes the (tokens, vocabulary) matrix of logits when that is large, and gives the
 accuracy from the same pass.
 """
 
@@ -50,7 +50,7 @@ def main(steps: int = 200) -> float:
     for step in range(steps):
         starts = torch.randint(len(tokens) - 65, (16,))
         batch = torch.stack([tokens[start : start + 65] for start in starts])
-        loss, logsumexp, hit = harmonic_loss(
+        loss, _, hit = harmonic_loss(
             model.features(batch[:, :-1]), head.weight, batch[:, 1:], exponent=head.exponent, return_stats=True
         )
         optimizer.zero_grad()

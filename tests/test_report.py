@@ -200,14 +200,14 @@ def test_house_style_ignores_and_restores_the_users_settings() -> None:
 
 
 def test_results_pages_stand_on_their_own(tmp_path: Path) -> None:
-    run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
+    run("demo", smoke=True, seeds=1, folder=tmp_path / "runs")
     (target,) = write_results(tmp_path / "runs", tmp_path / "results")
     page = (target / "README.md").read_text()
-    assert target.name == "toy_cases"
-    assert "harmax run toy_cases --smoke --seeds 0," in page
-    for name in re.findall(r"!\[.*?\]\((.*?)\)", page):
-        assert (target / name).read_bytes().startswith(b"\x89PNG")
-    for claim in EXPERIMENTS["toy_cases"].claims:
+    assert target.name == "demo"
+    assert "harmax run demo --smoke --seeds 0," in page
+    (picture,) = re.findall(r"!\[.*?\]\((.*?)\)", page)
+    assert (target / picture).read_bytes().startswith(b"\x89PNG")
+    for claim in DEMO.claims:
         assert claim.statement in page
     summary = json.loads((target / "summary.json").read_text())
     assert summary["cells"]["done"] == summary["cells"]["total"]

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from harmax.experiments import toy_cases
+from harmax.experiments import theory, toy_cases
 from harmax.experiments.spec import Experiment
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "toy_cases": toy_cases.EXPERIMENT,
+    "theory": theory.EXPERIMENT,
 }
 
 __all__ = ["EXPERIMENTS"]

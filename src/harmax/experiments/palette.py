@@ -15,6 +15,7 @@ class HeadStyle:
 # Okabe and Ito's colours, which stay apart for every common kind of colour blindness.
 HEAD_STYLES: dict[str, HeadStyle] = {
     "harmonic": HeadStyle("harmonic", "#0072B2", "-"),
+    "harmonic_2": HeadStyle("harmonic, exponent 2", "#CC79A7", ":"),
     "harmonic_amsgrad": HeadStyle("harmonic, AMSGrad", "#56B4E9", ":"),
     "cross_entropy": HeadStyle("cross-entropy", "#D55E00", "--"),
     "cross_entropy_bias": HeadStyle("cross-entropy with bias", "#009E73", "-."),
