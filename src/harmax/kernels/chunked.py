@@ -14,13 +14,13 @@ from harmax.kernels.eager import LossOutput, Problem, counted
 from harmax.kernels.operators import with_rules, with_true_products
 from harmax.kernels.sweep import Sweep, Wanted
 
-CHUNK_BYTES = 32 * 2**20
-"""Memory of the (chunk, V) matrix when the caller names no chunk."""
+CHUNK_BYTES = {"cpu": 38 * 2**20, "cuda": 256 * 2**20}
+"""Memory of the (chunk, V) matrix when the caller names no chunk: a GPU needs large chunks to be busy."""
 
 
-def default_chunk_rows(classes: int, itemsize: int) -> int:
+def default_chunk_rows(classes: int, itemsize: int, device: str) -> int:
     """Rows whose (chunk, V) matrix takes CHUNK_BYTES: a multiple of 16, and at least 16."""
-    return max(16, CHUNK_BYTES // (classes * itemsize) // 16 * 16)
+    return max(16, CHUNK_BYTES.get(device, CHUNK_BYTES["cuda"]) // (classes * itemsize) // 16 * 16)
 
 
 def _row_scale(problem: Problem) -> Tensor:
@@ -181,7 +181,7 @@ def harmonic_loss(problem: Problem, chunk_rows: int | None = None) -> LossOutput
         ignore_index,
         label_smoothing,
         reduction,
-        chunk_rows or default_chunk_rows(w_VD.shape[0], w_VD.element_size()),
+        chunk_rows or default_chunk_rows(w_VD.shape[0], w_VD.element_size(), w_VD.device.type),
         *wanted,
     )
     return LossOutput(loss, logsumexp_B.detach(), hit_B)

@@ -27,8 +27,13 @@ BLOCK_ELEMENTS = 2**20
 
 def squared_norm(x_BD: Tensor) -> Tensor:
     """Row-wise ``|x|^2``, (B,), in blocks so that no second matrix of x's size exists."""
+    norm_B = x_BD.new_empty(len(x_BD))
     rows = max(1, BLOCK_ELEMENTS // max(1, x_BD.shape[1]))
-    return torch.cat([block.square().sum(-1) for block in x_BD.split(rows)]) if len(x_BD) else x_BD.new_empty(0)
+    scratch = x_BD.new_empty(min(rows, len(x_BD)), x_BD.shape[1])
+    for start in range(0, len(x_BD), rows):
+        block = x_BD[start : start + rows]
+        torch.sum(torch.mul(block, block, out=scratch[: len(block)]), -1, out=norm_B[start : start + rows])
+    return norm_B
 
 
 def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:

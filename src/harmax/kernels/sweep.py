@@ -20,7 +20,10 @@ from harmax.kernels.distance import add_pair_gradients, find_near, pair_distance
 from harmax.kernels.eager import Problem, absolute_floor, counted, relative_floor, smoothed_probabilities
 
 BLOCK_ELEMENTS = 2**20
-"""Elements of the element-wise pass at a time: its temporaries are a few times this, not a few times the chunk."""
+"""Elements of the element-wise pass at a time on the CPU: its temporary has this size, not the chunk's.
+
+Elsewhere it takes the whole chunk at once, because there every call costs a launch.
+"""
 
 
 class Wanted(NamedTuple):
@@ -106,36 +109,41 @@ class Sweep:
         loss_B, logsumexp_B, dexponent_B = (torch.zeros_like(self.x_norm_B) for _ in range(3))
         top_B = torch.zeros_like(loss_B, dtype=torch.int64)
         dx_BD = torch.empty_like(x_BD) if self.wanted.x else x_BD.new_empty(0)
-        dw_VD = torch.zeros_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
+        dw_VD = torch.empty_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
         column_V = torch.zeros_like(self.w_norm_V)
-        buffer_CV = x_BD.new_empty(min(chunk_rows, len(x_BD)), len(w_VD))
+        chunk_rows = min(chunk_rows, max(1, len(x_BD)))
+        block_rows = max(1, BLOCK_ELEMENTS // len(w_VD)) if x_BD.device.type == "cpu" else chunk_rows
+        buffer_CV = x_BD.new_empty(chunk_rows, len(w_VD))
+        # Kept for the whole pass: fresh pages for every block would cost as much as the arithmetic on them.
+        scratch_CV = x_BD.new_empty(min(block_rows, chunk_rows), len(w_VD))
         for start in range(0, len(x_BD), chunk_rows):
             chunk = slice(start, min(start + chunk_rows, len(x_BD)))
-            s_CV = torch.addmm(self.w_norm_V, x_BD[chunk], w_VD.T, alpha=-2, out=buffer_CV[: chunk.stop - start])
-            block = self._weigh(s_CV, chunk)
+            products_CV = torch.mm(x_BD[chunk], w_VD.T, out=buffer_CV[: chunk.stop - start])
+            block = self._weigh(products_CV, chunk, scratch_CV)
             loss_B[chunk], logsumexp_B[chunk], top_B[chunk] = block.loss_C, block.logsumexp_C, block.top_C
             if self.wanted.exponent:
                 dexponent_B[chunk] = block.dexponent_C
-            self._multiply(s_CV, block, chunk, dx_BD, dw_VD, column_V)
-        if self.wanted.w:
+            self._multiply(products_CV, block, chunk, dx_BD, dw_VD, column_V)
+        if not len(x_BD):
+            dw_VD.zero_()
+        elif self.wanted.w:
             dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
         return Result(loss_B, logsumexp_B, top_B, dx_BD, dw_VD, dexponent_B.sum())
 
-    def _weigh(self, s_CV: Tensor, chunk: slice) -> _Block:
-        """Overwrite a chunk's distances by gradient weights, some rows at a time."""
-        size = max(1, BLOCK_ELEMENTS // s_CV.shape[1])
+    def _weigh(self, products_CV: Tensor, chunk: slice, scratch_CV: Tensor) -> _Block:
+        """Overwrite a chunk's products x.w by gradient weights, as many rows at a time as the scratch has."""
         blocks = []
-        for start in range(0, len(s_CV), size):
-            rows_CV = s_CV[start : start + size]
+        for start in range(0, len(products_CV), len(scratch_CV)):
+            rows_CV = products_CV[start : start + len(scratch_CV)]
             first = chunk.start + start
-            block = self._weigh_block(rows_CV, slice(first, first + len(rows_CV)))
+            block = self._weigh_block(rows_CV, slice(first, first + len(rows_CV)), scratch_CV[: len(rows_CV)])
             blocks.append(block._replace(pair_rows_P=block.pair_rows_P + first))
         return blocks[0] if len(blocks) == 1 else _Block(*map(torch.cat, zip(*blocks, strict=True)))
 
-    def _weigh_block(self, s_CV: Tensor, rows: slice) -> _Block:
+    def _weigh_block(self, s_CV: Tensor, rows: slice, scratch_CV: Tensor) -> _Block:
         half = self.half_exponent
         targets = self._targets(rows)
-        near = self._settle_distances(s_CV, rows, targets)
+        near = self._turn_into_distances(s_CV, rows, targets)
         t_CV = s_CV.add_(self.problem.softening) if self.problem.softening else s_CV
         t_top_C, top_C = t_CV.min(1)
         line_C = torch.arange(len(top_C), device=top_C.device)
@@ -143,14 +151,15 @@ class Sweep:
         t_P = t_CV[pairs]
 
         r_CV = torch.div(t_top_C[:, None], t_CV, out=t_CV)
-        log_r_CV = r_CV.log()
-        q_CV = (log_r_CV * half).exp_()
+        log_r_CV = torch.log(r_CV, out=scratch_CV)
+        pull_C = -half * targets.dot(log_r_CV)
+        u_CV = -half * log_r_CV if self.wanted.exponent else None
+        q_CV = log_r_CV.mul_(half).exp_()
         q_CV[line_C, top_C] = 0.0
         rest_C = q_CV.sum(1)
         q_CV[line_C, top_C] = 1.0
 
         mass_C = targets.mass()
-        pull_C = -half * targets.dot(log_r_CV)
         log_z_C = rest_C.log1p()
         loss_C = pull_C + mass_C * log_z_C
         logsumexp_C = log_z_C - half * t_top_C.log()
@@ -161,9 +170,8 @@ class Sweep:
         scale_C = half * self.scale_B[rows]
         share_C = mass_C / (1 + rest_C)
         dexponent_C = nothing
-        if self.wanted.exponent:
-            mean_C = -half * (q_CV * log_r_CV).sum(1)
-            dexponent_C = self.scale_B[rows] * (pull_C - share_C * mean_C) / self.problem.exponent
+        if u_CV is not None:
+            dexponent_C = self.scale_B[rows] * (pull_C - share_C * (q_CV * u_CV).sum(1)) / self.problem.exponent
         lines, columns = pairs
         lead_P = torch.where(
             columns == top_C[lines],
@@ -195,11 +203,11 @@ class Sweep:
         dense_CV = kept_C[:, None] * (share_V * (problem.label_smoothing / len(share_V)))
         return _Targets(index_C, count_C * (1 - problem.label_smoothing), dense_CV)
 
-    def _settle_distances(self, s_CV: Tensor, rows: slice, targets: _Targets) -> tuple[Tensor, Tensor]:
-        """Finish the distances in place: near pairs and targets by subtraction, none below the floor."""
+    def _turn_into_distances(self, s_CV: Tensor, rows: slice, targets: _Targets) -> tuple[Tensor, Tensor]:
+        """Turn products into distances in place: near pairs and targets by subtraction, none below the floor."""
         problem = self.problem
         x_norm_C = self.x_norm_B[rows]
-        s_CV.add_(x_norm_C[:, None])
+        torch.add(self.w_norm_V, s_CV, alpha=-2, out=s_CV).add_(x_norm_C[:, None])
         near = find_near(s_CV, x_norm_C, self.w_norm_V)
         lines, columns = near
         if targets.index_C is not None:
@@ -222,7 +230,7 @@ class Sweep:
             torch.mm(weights_CV, self.w_VD, out=dx_BD[chunk])
             dx_BD[chunk].sub_(weights_CV.sum(1, keepdim=True) * x_CD).mul_(-2 * factor_C1)
         if self.wanted.w:
-            dw_VD.addmm_(weights_CV.T, factor_C1 * x_CD, alpha=-2)
+            dw_VD.addmm_(weights_CV.T, factor_C1 * x_CD, beta=chunk.start > 0, alpha=-2)
             column_V.addmv_(weights_CV.T, block.factor_C)
         add_pair_gradients(
             block.pair_grad_P,

@@ -31,8 +31,8 @@ CLAIMS = (
         "harmonic_has_smaller_bound",
         "On the same data the margin bound R |W| / (gamma sqrt(m)) is smaller for the harmonic head than for "
         "cross-entropy.",
-        "Theorem: the generalisation gap is at most of the order R |W| / (gamma sqrt(m)), with a finite |W|. No numbers "
-        "are reported, for either head.",
+        "Theorem: the generalisation gap is of the order R |W| / (gamma sqrt(m)) at most, with a finite |W|. No "
+        "numbers are reported, for either head.",
         control=True,
     ),
     Claim(
