@@ -1,5 +1,6 @@
 """Time and memory of a training step."""
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -40,6 +41,7 @@ def peak_mib(step: Callable[[], object], device: str) -> float:
         before = torch.cuda.memory_allocated()
         step()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler announces every start and stop on standard error
     with torch.profiler.profile(profile_memory=True) as profile:
         step()
     held = peak = 0

@@ -1,6 +1,7 @@
 """`harmax bench`: measure, show, and keep the rows."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,20 +51,27 @@ class Bench:
                 if self.json:
                     print_json(row)
         if not self.json:
-            Console().print(tabulate(self.name, rows))
+            show(self.name, rows)
         if not self.smoke:
             write_atomically(output, "".join(to_json(row) + "\n" for row in rows).encode())
             progress.print(f"rows written to {output}")
         return 0
 
 
-def tabulate(title: str, rows: list[dict[str, Any]]) -> Table:
-    """Lay rows out as a table with every key that any row has."""
+def show(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows as a table; what is the same in every row stands once, below it."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*columns, title=title)
+    same = [
+        column for column in columns if len(rows) > 1 and all(row.get(column) == rows[0].get(column) for row in rows)
+    ]
+    table = Table(*(column for column in columns if column not in same), title=title)
     for row in rows:
-        table.add_row(*(_entry(row, column) for column in columns))
-    return table
+        table.add_row(*(_entry(row, column) for column in columns if column not in same))
+    # A pipe has no width of its own, and a narrower table would lose its numbers.
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(table)
+    if same:
+        console.print(", ".join(f"{column} {_entry(rows[0], column)}" for column in same))
 
 
 def _entry(row: Mapping[str, Any], column: str) -> str:

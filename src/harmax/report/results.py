@@ -29,15 +29,21 @@ def page(section: Section) -> str:
     lines = [f"# {section.experiment.title}", f"{section.experiment.figure}. Made by `{section.command}`."]
     lines.append(f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.")
     claims = [
-        f"| {claim.statement} | {claim.paper} | {verdict.sentence} | **{badge(verdict, claim)}** |"
+        [claim.statement, claim.paper, verdict.sentence, f"**{badge(verdict, claim)}**"]
         for claim, verdict in section.judged
     ]
-    lines.append("\n".join(["| claim | paper | here | verdict |", "|---|---|---|---|", *claims]))
+    lines.append(_table(["claim", "paper", "here", "verdict"], claims))
     for name, picture in section.pictures.items():
         lines += [f"![{name}]({name}.png)", picture.caption]
     for table in section.tables:
         header = list(table.rows[0])
-        rows = ["| " + " | ".join(format_number(row[key]) for key in header) + " |" for row in table.rows]
         lines.append(f"## {table.title}")
-        lines.append("\n".join(["| " + " | ".join(header) + " |", "|" + "---|" * len(header), *rows]))
+        lines.append(_table(header, [[format_number(row[key]) for key in header] for row in table.rows]))
     return "\n\n".join(lines) + "\n"
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    def line(entries: list[str]) -> str:
+        return "| " + " | ".join(entry.replace("|", "\\|") for entry in entries) + " |"
+
+    return "\n".join([line(header), "|" + "---|" * len(header), *map(line, rows)])
