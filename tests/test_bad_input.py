@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from harmax import HarmonicHead, LossOptions, harmax, harmonic_loss, replace_head, squared_distance
+from harmax import HarmonicHead, HarmonicLoss, LossOptions, harmax, harmonic_loss, replace_head, squared_distance
 from harmax.heads import GaussianHead, MinkowskiHead, StudentTHead
 
 x, w, target = torch.randn(4, 6), torch.randn(5, 6), torch.tensor([0, 1, 2, 3])
@@ -15,7 +15,7 @@ x, w, target = torch.randn(4, 6), torch.randn(5, 6), torch.tensor([0, 1, 2, 3])
     [
         (lambda: squared_distance(torch.ones(4, 6, dtype=torch.int64), w), TypeError, r"`input` must be a floating.*int64.*\.float\(\)"),
         (lambda: squared_distance(x, w[0]), ValueError, r"`weight` must have shape \(classes, features\).*got \(6,\)"),
-        (lambda: squared_distance(x, w[:0]), ValueError, "at least one class"),
+        (lambda: squared_distance(x, w[:0]), ValueError, "at least one of each"),
         (lambda: squared_distance(x[:, :5], w), ValueError, r"`input` must have shape \(\.\.\., 6\).*got \(4, 5\)"),
         (lambda: squared_distance(torch.tensor(1.0), w), ValueError, r"got \(\)"),
         (lambda: harmonic_loss(x, w.long(), target), TypeError, "`linear_weight` must be a floating tensor, got torch.int64"),
@@ -33,9 +33,21 @@ x, w, target = torch.randn(4, 6), torch.randn(5, 6), torch.tensor([0, 1, 2, 3])
         (lambda: harmonic_loss(x, w, target, reduction="average"), ValueError, "`reduction` must be one of mean, sum, none, got 'average'"),
         (lambda: harmonic_loss(x, w, target, impl="chunk"), ValueError, "`impl` must be one of auto, eager, chunked.*did you mean 'chunked'"),
         (lambda: harmonic_loss(x, w, target, label_smoothing=1.5), ValueError, r"must lie in 0\.\.1, got 1.5"),
-        (lambda: harmonic_loss(x, w, target, weight=torch.ones(4)), ValueError, r"`weight` must have shape \(5,\), got \(4,\)"),
-        (lambda: LossOptions(chunk_rows=0), ValueError, "`chunk_rows` must be at least 1, got 0"),
+        (lambda: harmonic_loss(x, w, target, weight=torch.ones(4)), ValueError, r"`weight` must be a tensor of shape \(5,\), got \(4,\)"),
+        (lambda: harmonic_loss(x, w, target, exponent="two"), TypeError, "`exponent` must be a number, got 'two'"),
+        (lambda: harmonic_loss(x, w, target, exponent=torch.tensor(-1.0)), ValueError, "`exponent` must be a positive, finite number, got -1.0"),
+        (lambda: harmonic_loss(x, w, target, softening="a"), TypeError, "`softening` must be a number, got 'a'"),
+        (lambda: harmonic_loss(x, w, target, impl=None), ValueError, "`impl` must be one of auto, eager, chunked, got None"),
+        (lambda: harmonic_loss(x, w, target, options={"chunk_rows": 2}), TypeError, "`options` must be a LossOptions, got dict"),
+        (lambda: harmonic_loss(x, w, target, weight=[1.0] * 5), ValueError, r"`weight` must be a tensor of shape \(5,\), got list"),
+        (lambda: harmonic_loss([[1.0]], w, target), TypeError, "`input` must be a tensor, got list"),
+        (lambda: squared_distance(x[:, :0], w[:, :0]), ValueError, "at least one of each"),
+        (lambda: LossOptions(chunk_rows=0), ValueError, "`chunk_rows` must be a whole number from 1 on, got 0"),
         (lambda: harmax(torch.tensor([1, 2]), 1.0), TypeError, "`distance` must be a floating tensor"),
+        (lambda: harmax(torch.tensor([-1.0, 2.0]), 2.0), ValueError, "`distance` must not be negative, got -1.0"),
+        (lambda: harmax(torch.ones(2), None), TypeError, "`exponent` must be a number, got None"),
+        (lambda: HarmonicLoss(4, 3, reduction="men"), ValueError, "`reduction` must be one of mean, sum, none, got 'men'"),
+        (lambda: HarmonicHead(6, 5).init_from_class_means(x, target.float()), TypeError, "`target` must hold class indices as int64"),
         (lambda: harmax(torch.ones(2), 0.0), ValueError, "`exponent` must be a positive"),
         (lambda: HarmonicHead(0, 3), ValueError, "must be at least 1, got 0 and 3"),
         (lambda: HarmonicHead(4, 3, exponent=-2), ValueError, "`exponent` must be a positive"),
@@ -94,12 +106,31 @@ def test_replace_head_keeps_tying_keys_and_optimizer(tied):
     assert before.grad is not None
 
 
+def test_replace_head_replaces_every_name_of_the_module():
+    model = Language(False)
+    model.alias = model.lm_head
+    head = replace_head(model, "alias")
+    assert model.lm_head is head
+    assert model.alias is head
+
+
+def test_replace_head_does_not_lose_hooks_or_parametrizations():
+    model = Language(False)
+    handle = model.lm_head.register_forward_hook(lambda module, args, output: None)
+    with pytest.raises(ValueError, match="must have no hooks"):
+        replace_head(model)
+    handle.remove()
+    nn.utils.parametrizations.weight_norm(model.lm_head)
+    with pytest.raises(TypeError, match="remove_parametrizations"):
+        replace_head(model)
+
+
 @pytest.mark.parametrize(
     ("model", "name", "error", "message"),
     [
         (Language(False), "lm_hed", ValueError, "must be one of body.0, lm_head, got 'lm_hed'; did you mean 'lm_head'"),
         (Language(False), "", ValueError, "must be one of body.0, lm_head"),
-        (Language(False), "embedding", TypeError, "must be that of an nn.Linear, got 'embedding', a Embedding"),
+        (Language(False), "embedding", TypeError, "must be that of a plain nn.Linear, got 'embedding', a Embedding"),
         (Language(False, bias=True), "lm_head", ValueError, "must have no bias.*model.lm_head.bias = None"),
     ],
 )

@@ -92,7 +92,7 @@ def test_no_tensor_of_all_differences_beyond_the_budget():
     with torch.profiler.profile(profile_memory=True) as profile:
         squared_distance(x.requires_grad_(), w.requires_grad_()).sum().backward()
     largest = max(event.nbytes() for event in profile.profiler.kineto_results.events() if event.name() == "[memory]")
-    assert largest <= max(4 * distance.BLOCK_ELEMENTS, 16 * rows * classes)  # one block, or an index of every pair
+    assert largest <= max(4 * distance.PAIR_ELEMENTS, 16 * rows * classes)  # one block, or an index of every pair
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 7), (2, 3, 7), (0, 7), (2, 0, 7)])
@@ -110,6 +110,36 @@ def test_mixed_dtypes_meet_in_float32(path):
     torch.testing.assert_close(got, squared_distance(x.float(), w))
     got.sum().backward()
     assert x.grad.dtype == torch.bfloat16
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this torch has one setting only")
+def test_the_newer_precision_setting_is_respected_and_restored(monkeypatch):
+    monkeypatch.setattr(distance, "DIRECT_ELEMENTS", 0)
+    x, w = torch.randn(40, 256), torch.randn(60, 256)
+    before = squared_distance(x, w)
+    torch.backends.mkldnn.matmul.fp32_precision, torch.backends.cuda.matmul.fp32_precision = "bf16", "tf32"
+    try:
+        assert torch.equal(squared_distance(x, w), before)
+        assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+    finally:
+        torch.backends.mkldnn.matmul.fp32_precision = torch.backends.cuda.matmul.fp32_precision = "ieee"
+
+
+def test_second_derivatives_keep_their_precision_under_autocast_and_shift(monkeypatch):
+    monkeypatch.setattr(distance, "DIRECT_ELEMENTS", 0)
+    torch.manual_seed(8)
+    x, w, direction = torch.randn(20, 16), torch.randn(30, 16), torch.randn(20, 16)
+
+    def curvature(x, w):
+        x = x.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(squared_distance(x, w).log().sum(), x, create_graph=True)
+        return torch.autograd.grad((gradient * direction.to(x.dtype)).sum(), x)[0]
+
+    want = curvature(x.double(), w.double())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = curvature(x + 100.0, w + 100.0)
+    assert (got - want).norm() <= 1e-3 * want.norm()  # the shift itself rounds the inputs by 1e-5
 
 
 def test_double_backward(path):

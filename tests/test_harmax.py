@@ -40,6 +40,10 @@ def test_zeros_share_everything_and_gradients_stay_finite(exponent):
     assert distance.grad.isfinite().all()
 
 
+def test_an_infinite_distance_has_no_probability():
+    assert harmax(torch.tensor([1.0, float("inf"), 1.0]), 2.0).tolist() == [0.5, 0.0, 0.5]
+
+
 def test_a_probability_close_to_one_keeps_its_logarithm():
     log_p = log_harmax(torch.tensor([1e-15, 1.0, 2.0]), 1.0)
     assert log_p[0].item() == pytest.approx(-1.5e-15, rel=1e-5)

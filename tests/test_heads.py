@@ -39,8 +39,8 @@ def test_logits_are_float32_at_least_and_gradients_come_back_in_kind(name, dtype
     logits = head(x)
     assert logits.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     F.cross_entropy(logits, torch.tensor([0, 1, 2, 3])).backward()
+    assert x.grad.dtype == head.weight.grad.dtype == dtype
     for tensor in (x, *head.parameters()):
-        assert tensor.grad.dtype == dtype
         assert tensor.grad.isfinite().all()
 
 
@@ -99,6 +99,48 @@ def test_state_copy_and_meta(name):
     filled = meta.to_empty(device="cpu")
     filled.load_state_dict(head.state_dict())
     torch.testing.assert_close(filled(x), head(x))
+
+
+@every_head
+def test_a_nan_is_not_hidden(name):
+    head = HEADS[name](3, 4)
+    x = torch.randn(2, 3)
+    x[1, 0] = float("nan")
+    assert head(x).isnan().tolist() == [[False] * 4, [True] * 4]
+    if hasattr(head, "distance"):
+        assert head.distance(x).isnan().tolist() == [[False] * 4, [True] * 4]
+
+
+@every_head
+def test_starts_afresh_after_to_empty(name):
+    """Built on meta, given memory, reset: what sharded training does."""
+    head = HEADS[name](6, 5, device="meta").to_empty(device="cpu")
+    for parameter in head.parameters():
+        parameter.data.fill_(77.0)
+    torch.manual_seed(0)
+    head.reset_parameters()
+    torch.manual_seed(0)
+    fresh = HEADS[name](6, 5)
+    for key, value in fresh.state_dict().items():
+        torch.testing.assert_close(head.state_dict()[key], value)
+
+
+@every_head
+def test_from_linear_shares_the_weight_and_runs(name):
+    if not issubclass(HEADS[name], HarmonicHead):
+        return
+    linear = nn.Linear(6, 5, bias=False, dtype=torch.float64)
+    state = torch.get_rng_state()
+    head = HEADS[name].from_linear(linear)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert head.weight is linear.weight
+    assert head(torch.randn(2, 6, dtype=torch.float64)).isfinite().all()
+
+
+@every_head
+def test_mixed_dtypes_are_promoted(name):
+    head, x = HEADS[name](6, 5, dtype=torch.float32), torch.randn(2, 6, dtype=torch.float64)
+    assert head(x).dtype == torch.float64
 
 
 @every_head

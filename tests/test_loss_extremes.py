@@ -63,8 +63,9 @@ def test_scaling_input_and_centres_together_changes_nothing(impl, exponent, dtyp
     torch.manual_seed(1)
     c = 2.0**power
     w = torch.randn(6, 8).to(dtype)
-    x = torch.cat([torch.randn(3, 8), w[:2], w[2:4] * (1 + 1e-2)]).to(dtype)
-    target = torch.tensor([0, 1, 2, 0, 3, 2, 5])
+    w[5] = 0.0
+    x = torch.cat([torch.randn(3, 8), w[:2], w[2:4] * (1 + 1e-2), torch.zeros(1, 8)]).to(dtype)
+    target = torch.tensor([0, 1, 2, 0, 3, 2, 5, 4])
     loss, dx, dw = backward(x, w, target, exponent=exponent, impl=impl)
     scaled_loss, scaled_dx, scaled_dw = backward(c * x, c * w, target, exponent=exponent, impl=impl)
     torch.testing.assert_close(scaled_loss, loss, rtol=1e-6, atol=0)
@@ -115,11 +116,30 @@ def test_nothing_to_learn_from_gives_what_torch_gives(impl, reduction, case):
     x, w = torch.randn(rows, 3), torch.randn(5, 3)
     target = torch.rand(0, 5) if case == "empty probabilities" else torch.full((rows,), -100)
     loss, dx, dw = backward(x, w, target, impl=impl, reduction=reduction)
-    want = F.cross_entropy(torch.randn(rows, 5), target, reduction=reduction)
-    torch.testing.assert_close(loss, want, equal_nan=True)
-    if reduction == "sum":
-        assert not dx.any()
-        assert not dw.any()
+    logits = torch.randn(rows, 5, requires_grad=True)
+    want = F.cross_entropy(logits, target, reduction=reduction)
+    torch.testing.assert_close(loss, want.detach(), equal_nan=True)
+    assert not torch.autograd.grad(want.sum(), logits)[0].any()
+    assert not dx.any()
+    assert not dw.any()
+
+
+@every_impl
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_an_ignored_row_may_hold_a_nan(impl, reduction):
+    torch.manual_seed(4)
+    x, w, target = torch.randn(4, 3), torch.randn(5, 3), torch.tensor([0, -100, 2, 3])
+    want = harmonic_loss(x, w, target, impl=impl, reduction=reduction)
+    x[1, 0] = float("nan")
+    torch.testing.assert_close(harmonic_loss(x, w, target, impl=impl, reduction=reduction), want)
+
+
+@every_impl
+def test_one_far_centre_does_not_blur_a_small_distance(impl):
+    w = torch.tensor([[0.0, 0.0], [1e6, 0.0]])
+    loss, dx, _ = backward(torch.tensor([[1e-6, 0.0]]), w, torch.tensor([0]), exponent=1.0, impl=impl)
+    assert loss.item() == pytest.approx(1e-12, rel=1e-5)
+    assert dx[0, 0].item() == pytest.approx(1e-6, rel=1e-5)
 
 
 @every_impl

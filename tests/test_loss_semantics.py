@@ -127,6 +127,25 @@ def test_probability_targets_that_learn_go_through_eager():
         harmonic_loss(x, w, target, impl="chunked")
 
 
+@pytest.mark.parametrize(("reduction", "products"), [("mean", 3), ("none", 4)])
+def test_number_of_large_products(reduction, products):
+    x, w = torch.randn(64, 40, requires_grad=True), torch.randn(500, 40, requires_grad=True)
+    target = torch.randint(500, (64,))
+    with torch.profiler.profile() as profile:
+        harmonic_loss(x, w, target, impl="chunked", reduction=reduction).sum().backward()
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts.get("aten::mm", 0) + counts.get("aten::addmm_", 0) == products
+
+
+def test_learned_class_weights_go_through_eager():
+    x, w, target = torch.randn(3, 4), torch.randn(5, 4), torch.rand(3, 5)
+    weight = torch.rand(5, requires_grad=True)
+    harmonic_loss(x, w, target, weight=weight).backward()
+    assert weight.grad.abs().sum() > 0
+    with pytest.raises(ValueError, match="`weight` must not require a gradient"):
+        harmonic_loss(x, w, target, weight=weight, impl="chunked")
+
+
 def test_chunked_refuses_a_second_derivative_and_says_what_to_do():
     x, w, target = torch.randn(3, 4, requires_grad=True), torch.randn(5, 4), torch.randint(5, (3,))
     for reduction in ("mean", "none"):

@@ -78,8 +78,38 @@ def test_functional_gradients(large, impl):
 
     want = gradients(loss, x, w)[1:]
     assert_same(torch.func.grad(loss, argnums=(0, 1))(x, w), want)
-    stacked = torch.vmap(torch.func.grad(loss), in_dims=(0, None))(torch.stack([x, x]), w)
+    both = torch.stack([x, x])
+    stacked = torch.vmap(torch.func.grad(loss), in_dims=(0, None))(both, w)
     assert_same((stacked[1],), want[:1])
+    outside = torch.func.grad(lambda xs: torch.vmap(loss, in_dims=(0, None))(xs, w).sum())(both)
+    assert_same((outside[1],), want[:1])
+    both.requires_grad_()
+    torch.vmap(loss, in_dims=(0, None))(both, w).sum().backward()
+    assert_same((both.grad[1],), want[:1])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_batched_upstream_gradients(reduction):
+    torch.manual_seed(4)
+    x, w, target = torch.randn(6, 5, requires_grad=True), torch.randn(4, 5), torch.randint(4, (6,))
+    loss = harmonic_loss(x, w, target, impl="chunked", reduction=reduction)
+    upstream = torch.rand(3, *loss.shape)
+    together = torch.autograd.grad(loss, x, upstream, is_grads_batched=True, retain_graph=True)[0]
+    apart = [torch.autograd.grad(loss, x, row, retain_graph=True)[0] for row in upstream]
+    torch.testing.assert_close(together, torch.stack(apart))
+
+
+@pytest.mark.parametrize("impl", ["eager", "chunked"])
+def test_compile_checks_targets_when_asked(impl):
+    torch._dynamo.reset()
+    x, w = torch.randn(3, 5), torch.randn(4, 5)
+    options = LossOptions(check_targets=True)
+    loss = torch.compile(
+        lambda target: harmonic_loss(x, w, target, impl=impl, options=options), fullgraph=True, backend="aot_eager"
+    )
+    assert loss(torch.tensor([0, 1, 3])).isfinite()
+    with pytest.raises(RuntimeError, match="from 0 to 3 or ignore_index"):
+        loss(torch.tensor([0, 1, 4]))
 
 
 def test_export_with_a_dynamic_batch(large):

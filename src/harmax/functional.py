@@ -7,13 +7,15 @@ import difflib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from harmax.kernels import IMPLS, auto
 from harmax.kernels.distance import squared_distance_matrix
-from harmax.kernels.eager import LossOutput, Problem, absolute_floor, log_probabilities, logits, softened_distance
+from harmax.kernels.eager import LossOutput, Problem, above_floor, log_probabilities, logits, softened_distance
+from harmax.kernels.operators import is_traced
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -28,14 +30,16 @@ class LossOptions:
     """Look for class indices out of range. None: on the CPU, outside compile and vmap, where looking is free."""
 
     def __post_init__(self) -> None:
-        if self.chunk_rows is not None and self.chunk_rows < 1:
-            raise ValueError(f"`chunk_rows` must be at least 1, got {self.chunk_rows}; leave it None for the default.")
+        if self.chunk_rows is not None and (not isinstance(self.chunk_rows, int) or self.chunk_rows < 1):
+            raise ValueError(
+                f"`chunk_rows` must be a whole number from 1 on, got {self.chunk_rows}; leave it None for the default."
+            )
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Word the error for a name that is not in a registry, nearest good names first."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of them."
     return f"`{kind}` must be one of {', '.join(names)}, got {name!r}; {hint}"
 
@@ -50,30 +54,43 @@ def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float
                 f"`exponent` must be a 0-d floating tensor, got shape {tuple(exponent.shape)} of {exponent.dtype}; "
                 "pass one exponent for all classes."
             )
-        return exponent
-    if not 0 < exponent < math.inf:
+        if exponent.device.type != "cpu" or is_traced(exponent):
+            return exponent
+        value = exponent.detach().item()
+    else:
+        value = _number("exponent", exponent)
+    if not 0 < value < math.inf:
         raise ValueError(
-            f"`exponent` must be a positive, finite number, got {exponent}; the paper uses sqrt(in_features), which is "
+            f"`exponent` must be a positive, finite number, got {value}; the paper uses sqrt(in_features), which is "
             "the default."
         )
-    return float(exponent)
+    return exponent
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, (int, float, torch.SymFloat, torch.SymInt)):
+        return float(value)
+    raise TypeError(f"`{name}` must be a number, got {value!r}; pass a float.")
 
 
 def check_softening(softening: float) -> float:
     """Refuse a softening that is negative or not finite."""
-    if not 0 <= softening < math.inf:
-        raise ValueError(f"`softening` must be zero or a positive, finite number, got {softening}; 0 is pure harmonic.")
-    return float(softening)
+    value = _number("softening", softening)
+    if not 0 <= value < math.inf:
+        raise ValueError(f"`softening` must be zero or a positive, finite number, got {value}; 0 is pure harmonic.")
+    return value
 
 
 def _flat(input: Tensor, weight: Tensor, name: str = "weight") -> tuple[Tensor, Tensor]:
     """Check the operands of a distance and give them as matrices of one dtype, float32 or float64."""
     for label, tensor in (("input", input), (name, weight)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"`{label}` must be a tensor, got {type(tensor).__name__}; convert it with torch.tensor.")
         if not tensor.is_floating_point():
             raise TypeError(f"`{label}` must be a floating tensor, got {tensor.dtype}; convert it with .float().")
-    if weight.dim() != 2 or not weight.shape[0]:
+    if weight.dim() != 2 or not weight.shape[0] or not weight.shape[1]:
         raise ValueError(
-            f"`{name}` must have shape (classes, features) with at least one class, got {tuple(weight.shape)}; "
+            f"`{name}` must have shape (classes, features) with at least one of each, got {tuple(weight.shape)}; "
             "give one row per class."
         )
     if input.dim() < 1 or input.shape[-1] != weight.shape[1]:
@@ -144,16 +161,15 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
     >>> log_harmax(torch.tensor([1e-6, 1.0]), 2)
     tensor([-1.0000e-12, -2.7631e+01])
     """
+    if exponent is None:
+        raise TypeError("`exponent` must be a number, got None; there are no features here to take a default from.")
     resolved = resolve_exponent(exponent, 1)
     if not distance.is_floating_point():
         raise TypeError(f"`distance` must be a floating tensor, got {distance.dtype}; convert it with .float().")
+    if distance.device.type == "cpu" and not is_traced(distance) and (distance < 0).any():
+        raise ValueError(f"`distance` must not be negative, got {distance.min().item()}; take a norm or a square root.")
     d = distance.to(torch.promote_types(distance.dtype, torch.float32)).movedim(dim, -1)
-    with torch.no_grad():
-        # A floor relative to the largest distance, as small as the logarithms of its ratios allow.
-        tiny = absolute_floor(d.dtype)
-        lift = ((d.amax(-1, keepdim=True) * tiny).clamp(min=tiny) - d).clamp(min=0)
-    d_BV = (d + lift).flatten(0, -2) if d.dim() > 1 else (d + lift)[None]
-    log_p_BV, _ = log_probabilities(d_BV, 2 * resolved)
+    log_p_BV, _ = log_probabilities(above_floor(d).reshape(-1, d.shape[-1]), 2 * resolved)
     return log_p_BV.reshape(d.shape).movedim(-1, dim)
 
 
@@ -169,7 +185,7 @@ def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tens
 
     >>> harmax(torch.tensor([1.0, 2.0, 2.0]), 1)
     tensor([0.5000, 0.2500, 0.2500])
-    >>> harmax(torch.tensor([0.0, 0.0, 3.0]), 2)
+    >>> harmax(torch.tensor([0.0, 0.0, 3.0]), 3)
     tensor([0.5000, 0.5000, 0.0000])
     """
     return log_harmax(distance, exponent, dim=dim).exp()
@@ -196,15 +212,26 @@ def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int
             "flatten both or neither."
         )
     if check is None:
-        traced = torch.compiler.is_compiling() or torch._C._functorch.is_functorch_wrapped_tensor(target)
-        check = target.device.type == "cpu" and not traced
-    if check:
-        wrong = target[((target < 0) | (target >= classes)) & (target != ignore_index)]
-        if wrong.numel():
-            raise ValueError(
-                f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index}), "
-                f"got {wrong[0].item()}; check the labels or the number of rows of `linear_weight`."
-            )
+        check = target.device.type == "cpu" and not is_traced(target)
+    if not check:
+        return
+    must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
+    remedy = "check the labels or the number of rows of `linear_weight`."
+    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
+    if torch.compiler.is_compiling():
+        torch._assert_async(~wrong.any(), f"{must}, got another; {remedy}")
+    elif wrong.any():
+        raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
+
+
+def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> None:
+    """Refuse names and shares that `harmonic_loss` does not know."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(unknown("reduction", reduction, REDUCTIONS))
+    if impl != "auto" and impl not in IMPLS:
+        raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
+    if not 0.0 <= _number("label_smoothing", label_smoothing) <= 1.0:
+        raise ValueError(f"`label_smoothing` must lie in 0..1, got {label_smoothing}; it is a share of the target.")
 
 
 def harmonic_loss(
@@ -252,20 +279,16 @@ def harmonic_loss(
     tensor(1.0000e-12)
     """
     options = options or LossOptions()
+    if not isinstance(options, LossOptions):
+        raise TypeError(f"`options` must be a LossOptions, got {type(options).__name__}; see harmax.LossOptions.")
     softening = check_softening(softening)
     x_BD, w_VD = _flat(input, linear_weight, "linear_weight")
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
-    if reduction not in REDUCTIONS:
-        raise ValueError(unknown("reduction", reduction, REDUCTIONS))
-    if impl != "auto" and impl not in IMPLS:
-        raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"`label_smoothing` must lie in 0..1, got {label_smoothing}; it is a share of the target.")
-    if weight is not None and tuple(weight.shape) != (classes,):
-        raise ValueError(
-            f"`weight` must have shape ({classes},), got {tuple(weight.shape)}; give one factor per class."
-        )
+    check_loss_settings(reduction, impl, label_smoothing)
+    if weight is not None and (not isinstance(weight, Tensor) or tuple(weight.shape) != (classes,)):
+        came = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
+        raise ValueError(f"`weight` must be a tensor of shape ({classes},), got {came}; give one factor per class.")
     indexed = not target.is_floating_point()
     problem = Problem(
         x_BD,
@@ -279,7 +302,8 @@ def harmonic_loss(
         reduction,
     )
     if impl == "auto":
-        impl = "eager" if target.requires_grad else auto(x_BD.shape[0], classes)
+        learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
+        impl = "eager" if learned else auto(x_BD.shape[0], classes)
     output = IMPLS[impl](problem, options.chunk_rows)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

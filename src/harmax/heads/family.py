@@ -3,6 +3,8 @@
 Each is a module with `weight` (V, D) and a forward from (..., D) to logits (..., V), float32 for half-precision inputs.
 """
 
+import functools
+import math
 from typing import Any
 
 import torch
@@ -14,8 +16,10 @@ from harmax.kernels.eager import above_floor, logits
 from harmax.kernels.operators import without_autocast
 
 
-def _wide(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Bring tensors to one dtype, float32 at least."""
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
+    return tuple(tensor.to(dtype) for tensor in tensors)
 
 
 class LinearHead(nn.Linear):
@@ -42,7 +46,9 @@ class LinearHead(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """Logits z, (..., V)."""
-        return _wide(super().forward(input))
+        dtype = torch.promote_types(input.dtype, self.weight.dtype)
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return _wide(nn.functional.linear(input.to(dtype), self.weight.to(dtype), bias))[0]
 
 
 class EuclideanHead(HarmonicHead):
@@ -66,16 +72,15 @@ class DotHarmaxHead(HarmonicHead):
 
     HarMax takes distances, and an inner product may be negative. We put |w_j . x| in the distance's place: the only
     reading that keeps p_j = d_j^-n / sum d^-n with a positive d and no further constant. The most probable class is the
-    one whose weight is closest to *orthogonal* to x; scaling x changes nothing, as under HarMax it should not.
+    one whose weight is closest to *orthogonal* to x; as under HarMax it should, the scale of x does not matter.
     """
 
     def forward(self, input: Tensor) -> Tensor:
         """Logits z, (..., V)."""
-        x, w = _wide(input), _wide(self.weight)
+        x, w = _wide(input, self.weight)
         with without_autocast(x.device):
             dot = nn.functional.linear(x, w)
-        norms = x.square().sum(-1, keepdim=True) * w.square().sum(-1)
-        return logits(above_floor(dot.square(), norms) + self.softening, self.exponent)
+        return logits(above_floor(dot.square()) + self.softening, self.exponent)
 
 
 class StudentTHead(HarmonicHead):
@@ -105,8 +110,8 @@ class GaussianHead(HarmonicHead):
     """
 
     def __init__(self, in_features: int, out_features: int, *, precision: float = 1.0, **options: Any) -> None:
-        if not precision > 0:
-            raise ValueError(f"`precision` must be above 0, got {precision}; it is one over the variance.")
+        if not 0 < precision < math.inf:
+            raise ValueError(f"`precision` must be above 0 and finite, got {precision}; it is one over the variance.")
         super().__init__(in_features, out_features, **options)
         self.precision = float(precision)
 
@@ -125,7 +130,7 @@ class CosineHarmaxHead(HarmonicHead):
 
     def forward(self, input: Tensor) -> Tensor:
         """Logits z, (..., V)."""
-        x, w = (nn.functional.normalize(_wide(tensor), dim=-1) for tensor in (input, self.weight))
+        x, w = (nn.functional.normalize(tensor, dim=-1) for tensor in _wide(input, self.weight))
         return harmonic_logits(x, w, exponent=self.exponent, softening=self.softening)
 
 
@@ -146,18 +151,15 @@ class MinkowskiHead(HarmonicHead):
 
     def distance(self, input: Tensor) -> Tensor:
         """Minkowski distance to every centre, (..., V)."""
-        x, w = _wide(input), _wide(self.weight)
-        dtype = torch.promote_types(x.dtype, w.dtype)
-        x_BD = x.reshape(-1, self.in_features).to(dtype)
+        x, w = _wide(input, self.weight)
         # torch.cdist never forms (B, V, D); this mode subtracts, so it is exact near a centre for p = 2 as well.
-        d_BV = torch.cdist(x_BD, w.to(dtype), p=self.order, compute_mode="donot_use_mm_for_euclid_dist")
+        mode = "donot_use_mm_for_euclid_dist"
+        d_BV = torch.cdist(x.reshape(-1, self.in_features), w, p=self.order, compute_mode=mode)
         return d_BV.reshape(*input.shape[:-1], self.out_features)
 
     def forward(self, input: Tensor) -> Tensor:
         """Logits z, (..., V)."""
-        x, w = _wide(input), _wide(self.weight)
-        norms = x.square().sum(-1, keepdim=True) + w.square().sum(-1)
-        return logits(above_floor(self.distance(input).square(), norms) + self.softening, self.exponent)
+        return logits(above_floor(self.distance(input).square()) + self.softening, self.exponent)
 
 
 class DiagonalMahalanobisHead(HarmonicHead):
@@ -170,7 +172,13 @@ class DiagonalMahalanobisHead(HarmonicHead):
 
     def __init__(self, in_features: int, out_features: int, **options: Any) -> None:
         super().__init__(in_features, out_features, **options)
-        self.log_scale = nn.Parameter(torch.zeros_like(self.weight[0]))
+        self.log_scale = nn.Parameter(torch.empty_like(self.weight[0]))
+        self.reset_extras()
+
+    def reset_extras(self) -> None:
+        """Let every feature count alike."""
+        if "log_scale" in self._parameters:
+            nn.init.zeros_(self.log_scale)
 
     def distance(self, input: Tensor) -> Tensor:
         """Mahalanobis distance to every centre, (..., V)."""
@@ -181,8 +189,8 @@ class DiagonalMahalanobisHead(HarmonicHead):
         return harmonic_logits(*self._scaled(input), exponent=self.exponent, softening=self.softening)
 
     def _scaled(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        scale_D = _wide(self.log_scale).exp()
-        return _wide(input) * scale_D, _wide(self.weight) * scale_D
+        x, w, log_scale_D = _wide(input, self.weight, self.log_scale)
+        return x * log_scale_D.exp(), w * log_scale_D.exp()
 
 
 class FullMahalanobisHead(HarmonicHead):
@@ -195,7 +203,13 @@ class FullMahalanobisHead(HarmonicHead):
 
     def __init__(self, in_features: int, out_features: int, **options: Any) -> None:
         super().__init__(in_features, out_features, **options)
-        self.metric = nn.Parameter(torch.eye(in_features, device=self.weight.device, dtype=self.weight.dtype))
+        self.metric = nn.Parameter(self.weight.new_empty(in_features, in_features))
+        self.reset_extras()
+
+    def reset_extras(self) -> None:
+        """Start from the Euclidean distance."""
+        if "metric" in self._parameters:
+            nn.init.eye_(self.metric)
 
     def distance(self, input: Tensor) -> Tensor:
         """Mahalanobis distance to every centre, (..., V)."""
@@ -206,6 +220,6 @@ class FullMahalanobisHead(HarmonicHead):
         return harmonic_logits(*self._mapped(input), exponent=self.exponent, softening=self.softening)
 
     def _mapped(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        x, w, factor_DD = _wide(input), _wide(self.weight), _wide(self.metric).tril()
+        x, w, metric_DD = _wide(input, self.weight, self.metric)
         with without_autocast(x.device):
-            return x @ factor_DD, w @ factor_DD
+            return x @ metric_DD.tril(), w @ metric_DD.tril()

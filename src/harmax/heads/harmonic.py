@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from harmax.functional import (
     LossOptions,
+    check_loss_settings,
     check_softening,
     harmonic_logits,
     harmonic_loss,
@@ -19,8 +20,8 @@ from harmax.kernels.eager import LossOutput
 
 def safe_sqrt(s: Tensor) -> Tensor:
     """Square root whose gradient at 0 is 0: of all directions a distance could grow in, none is preferred."""
-    positive = s > 0
-    return torch.where(positive, torch.where(positive, s, 1.0).sqrt(), 0.0)
+    zero = s == 0
+    return torch.where(zero, 0.0, torch.where(zero, 1.0, s).sqrt())
 
 
 class HarmonicHead(nn.Linear):
@@ -81,16 +82,33 @@ class HarmonicHead(nn.Linear):
                 "`linear` must have no bias, got one: a harmonic head has only centres; train it without "
                 "(bias=False) or drop the bias first (linear.bias = None)."
             )
-        head = cls(linear.in_features, linear.out_features, exponent=exponent, device="meta", **options)
-        head.weight = linear.weight
+        if not isinstance(linear.weight, nn.Parameter):
+            raise TypeError(
+                "`linear` must hold its weight as a parameter, got a parametrized one; "
+                "remove the parametrization first (torch.nn.utils.parametrize.remove_parametrizations)."
+            )
+        # On meta nothing is drawn: neither memory nor random numbers are spent on a weight that is not kept.
+        weight = linear.weight
+        head = cls(
+            linear.in_features, linear.out_features, exponent=exponent, device="meta", dtype=weight.dtype, **options
+        )
+        head.weight = weight
+        for name, parameter in list(head.named_parameters()):
+            if parameter.is_meta and not weight.is_meta:
+                setattr(head, name, nn.Parameter(torch.empty_like(parameter, device=weight.device)))
+        head.reset_extras()
         return head.train(linear.training)
 
     def reset_parameters(self, std: float | None = None) -> None:
-        """Draw the centres anew: as `nn.Linear` does, or from N(0, std^2)."""
+        """Draw the centres anew, as `nn.Linear` does or from N(0, std^2), and start other parameters afresh."""
         if std is None:
             super().reset_parameters()
         else:
             nn.init.normal_(self.weight, std=std)
+        self.reset_extras()
+
+    def reset_extras(self) -> None:
+        """Set the parameters other than the centres, where a head has any, to their start."""
 
     @torch.no_grad()
     def init_from_class_means(self, features: Tensor, target: Tensor) -> None:
@@ -106,6 +124,8 @@ class HarmonicHead(nn.Linear):
         tensor([[2., 0.],
                 [0., 5.]])
         """
+        if target.dtype != torch.int64:
+            raise TypeError(f"`target` must hold class indices as int64, got {target.dtype}; convert it with .long().")
         if features.shape[:-1] != target.shape or features.shape[-1] != self.in_features:
             raise ValueError(
                 f"`features` must have shape {(*target.shape, self.in_features)} to match `target`, "
@@ -139,8 +159,13 @@ class HarmonicHead(nn.Linear):
         """Sizes, and the exponent that None stood for."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"exponent={float(self.exponent):g}, softening={self.softening:g}"
+            f"exponent={self._shown_exponent()}, softening={self.softening:g}"
         )
+
+    def _shown_exponent(self) -> str:
+        if not isinstance(self.exponent, Tensor):
+            return f"{self.exponent:g}"
+        return "learned" if self.exponent.is_meta else f"{self.exponent.detach().item():g}"
 
 
 class LearnableHarmonicHead(HarmonicHead):
@@ -155,19 +180,21 @@ class LearnableHarmonicHead(HarmonicHead):
     """
 
     def _keep_exponent(self, exponent: float | Tensor) -> None:
-        start = math.log(float(exponent))
-        self.log_exponent = nn.Parameter(torch.tensor(start, device=self.weight.device, dtype=self.weight.dtype))
+        self._start = float(exponent)
+        # float32 at least, also in a half-precision head, where the exponent would be rounded by a per cent.
+        dtype = torch.promote_types(self.weight.dtype, torch.float32)
+        self.log_exponent = nn.Parameter(torch.empty((), device=self.weight.device, dtype=dtype))
+        self.reset_extras()
+
+    def reset_extras(self) -> None:
+        """Go back to the exponent that the head was built with."""
+        if "log_exponent" in self._parameters:  # nn.Linear draws its weight before there is one
+            nn.init.constant_(self.log_exponent, math.log(self._start))
 
     @property
     def exponent(self) -> Tensor:  # type: ignore[override]  # computed from the parameter, not assigned
-        """The present exponent, 0-d, at least float32 so that a half-precision head does not round it."""
-        return self.log_exponent.to(torch.promote_types(self.log_exponent.dtype, torch.float32)).exp()
-
-    def extra_repr(self) -> str:
-        """Sizes, and the exponent it has reached."""
-        if self.log_exponent.is_meta:
-            return f"in_features={self.in_features}, out_features={self.out_features}, exponent=learned"
-        return super().extra_repr()
+        """The present exponent, 0-d."""
+        return self.log_exponent.exp()
 
 
 class HarmonicLoss(nn.Module):
@@ -205,6 +232,7 @@ class HarmonicLoss(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_loss_settings(reduction, impl, label_smoothing)
         self.head = HarmonicHead(
             in_features, num_classes, exponent=exponent, softening=softening, device=device, dtype=dtype
         )

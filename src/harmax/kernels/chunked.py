@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harmax.kernels.eager import LossOutput, Problem, counted
-from harmax.kernels.operators import with_rules, with_true_products
+from harmax.kernels.operators import is_traced, tracks_gradient, with_rules, with_true_products
 from harmax.kernels.sweep import Sweep, Wanted
 
 CHUNK_BYTES = {"cpu": 38 * 2**20, "cuda": 256 * 2**20}
@@ -23,12 +23,12 @@ def default_chunk_rows(classes: int, itemsize: int, device: str) -> int:
     return max(16, CHUNK_BYTES.get(device, CHUNK_BYTES["cuda"]) // (classes * itemsize) // 16 * 16)
 
 
-def _row_scale(problem: Problem) -> Tensor:
-    """Weight of each row's loss in the reduction, (B,). A class weight is part of the row's loss already."""
-    ones_B = problem.x_BD.new_ones(len(problem.x_BD))
+def _total(problem: Problem) -> Tensor:
+    """What the sum of the rows' losses is divided by."""
+    x_BD = problem.x_BD
     if problem.reduction != "mean":
-        return ones_B
-    return ones_B / (len(ones_B) if problem.target.is_floating_point() else counted(problem).sum())
+        return x_BD.new_ones(())
+    return x_BD.new_tensor(len(x_BD)) if problem.target.is_floating_point() else counted(problem).sum()
 
 
 @torch.library.custom_op("harmax::chunked_loss", mutates_args=())
@@ -49,11 +49,11 @@ def _loss_op(
     want_exponent: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction)
-    scale_B = _row_scale(problem)
+    total = _total(problem)
+    # With nothing to count the loss is 0 / 0, as torch's is, and the gradient 0, as torch's is.
+    scale_B = torch.where(total > 0, 1 / total, 0.0).expand(len(x_BD))
     result = Sweep(problem, Wanted(want_x, want_w, want_exponent), scale_B).run(chunk_rows)
-    loss = result.loss_B if reduction == "none" else (result.loss_B * scale_B).sum()
-    if reduction == "mean" and not len(x_BD):
-        loss = loss / 0
+    loss = result.loss_B if reduction == "none" else result.loss_B.sum() / total
     best = target.argmax(1) if target.is_floating_point() else target
     return loss, result.logsumexp_B, result.top_B == best, result.dx_BD, result.dw_VD, result.dexponent
 
@@ -124,7 +124,7 @@ def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:
 
 def _scaled(gradient: Tensor, upstream: Tensor) -> Tensor:
     """The stored gradient times the upstream scalar, in the stored memory where nobody can look at it again."""
-    if torch.is_grad_enabled() or type(gradient) is not Tensor:
+    if torch.is_grad_enabled() or is_traced(gradient) or is_traced(upstream):
         return _scale(gradient, upstream)
     if torch._C._autograd._get_current_graph_task_keep_graph():
         return gradient * upstream
@@ -147,11 +147,13 @@ def _backward(ctx: Any, upstream: Tensor | None, *statistics: Tensor) -> tuple[T
     if upstream is None:
         return (None,) * 13
     if ctx.reduction == "none":
-        settings = (ctx.softening, ctx.ignore_index, ctx.label_smoothing, ctx.chunk_rows, *ctx.wanted)
+        wanted = [ctx.needs_input_grad[position] for position in (0, 1, 3)]
+        settings = (ctx.softening, ctx.ignore_index, ctx.label_smoothing, ctx.chunk_rows, *wanted)
         gradients = _gradient(upstream.contiguous(), *ctx.saved_tensors, *settings)
     else:
+        wanted = ctx.wanted
         gradients = tuple(_scaled(gradient, upstream) for gradient in ctx.saved_tensors)
-    dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, ctx.wanted, strict=True))
+    dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
     return dx, dw, None, dexponent, *[None] * 9
 
 
@@ -163,14 +165,18 @@ _scale = with_rules(_scale_op, _refuse_second_derivative)
 def harmonic_loss(problem: Problem, chunk_rows: int | None = None) -> LossOutput:
     """Loss and statistics of a problem, `chunk_rows` rows at a time (by default as many as fit CHUNK_BYTES)."""
     x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction = problem
-    if target.requires_grad:
-        raise ValueError(
-            "`target` must not require a gradient with impl='chunked', got probabilities that do; "
-            "pass impl='eager' or detach them."
-        )
+    for name, tensor in (("target", target), ("weight", weight_V)):
+        if tensor is not None and tensor.requires_grad:
+            raise ValueError(
+                f"`{name}` must not require a gradient with impl='chunked', got one that does; "
+                "pass impl='eager' or detach it."
+            )
     if not isinstance(exponent, Tensor):
         exponent = x_BD.new_tensor(exponent)
-    wanted = [torch.is_grad_enabled() and tensor.requires_grad for tensor in (x_BD, w_VD, exponent)]
+    learning = torch.is_grad_enabled()
+    tracked = [learning and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]
+    # With reduction="none" backward makes the gradients, once it knows what each row's is multiplied by.
+    wanted = [False] * 3 if reduction == "none" else tracked
     loss, logsumexp_B, hit_B, *_ = _loss(
         x_BD,
         w_VD,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmax.kernels.operators import with_rules, with_true_products
+from harmax.kernels.operators import with_rules, with_true_products, without_autocast
 
 NEAR = 0.05
 """A pair is near when s <= NEAR (|x|^2 + |w|^2); above it, float32 products are right to a few 1e-7."""
@@ -21,14 +21,14 @@ NEAR = 0.05
 DIRECT_ELEMENTS = 2**20
 """Largest B * V * D for which the differences x - w are formed outright (4 MiB in float32)."""
 
-BLOCK_ELEMENTS = 2**20
+PAIR_ELEMENTS = 2**20
 """Largest temporary, in elements, of work whose size depends on the data."""
 
 
 def squared_norm(x_BD: Tensor) -> Tensor:
     """Row-wise ``|x|^2``, (B,), in blocks so that no second matrix of x's size exists."""
     norm_B = x_BD.new_empty(len(x_BD))
-    rows = max(1, BLOCK_ELEMENTS // max(1, x_BD.shape[1]))
+    rows = max(1, PAIR_ELEMENTS // max(1, x_BD.shape[1]))
     scratch = x_BD.new_empty(min(rows, len(x_BD)), x_BD.shape[1])
     for start in range(0, len(x_BD), rows):
         block = x_BD[start : start + rows]
@@ -50,7 +50,7 @@ def find_near(s_BV: Tensor, x_norm_B: Tensor, w_norm_V: Tensor) -> tuple[Tensor,
     # One comparison a row settles the usual case in which a row has no near pair at all.
     suspects = (s_BV.amin(1) <= NEAR * (x_norm_B + w_norm_V.max())).nonzero().squeeze(1)
     found = []
-    for rows in suspects.split(max(1, BLOCK_ELEMENTS // s_BV.shape[1])):
+    for rows in suspects.split(max(1, PAIR_ELEMENTS // s_BV.shape[1])):
         near = s_BV[rows] <= NEAR * (x_norm_B[rows, None] + w_norm_V)
         row, column = near.nonzero(as_tuple=True)
         found.append((rows[row], column))
@@ -61,7 +61,7 @@ def find_near(s_BV: Tensor, x_norm_B: Tensor, w_norm_V: Tensor) -> tuple[Tensor,
 
 def pair_differences(x_BD: Tensor, w_VD: Tensor, rows_P: Tensor, columns_P: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield ``x[row] - w[column]``, (block, D), for consecutive blocks of a list of pairs."""
-    size = max(1, BLOCK_ELEMENTS // x_BD.shape[1])
+    size = max(1, PAIR_ELEMENTS // x_BD.shape[1])
     for start in range(0, len(rows_P), size):
         block = slice(start, start + size)
         yield block, x_BD[rows_P[block]] - w_VD[columns_P[block]]
@@ -142,11 +142,16 @@ def _save_gradient(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, T
 
 
 def _gradient_backward(ctx: Any, a_BD: Tensor, b_VD: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
-    # The gradient is bilinear in g and (x, w): <a, dx> + <b, dw> = 2 sum_ij g_ij (a_i - b_j).(x_i - w_j).
+    # The gradient is bilinear in g and (x, w): <a, dx> + <b, dw> = 2 sum_ij g_ij (a_i - b_j).(x_i - w_j). Only
+    # differences count, so a common shift is taken out. Near pairs are not treated apart: see the guide.
     g_BV, x_BD, w_VD = ctx.saved_tensors
-    cross_BV = (a_BD * x_BD).sum(1, keepdim=True) + (b_VD * w_VD).sum(1) - a_BD @ w_VD.T - x_BD @ b_VD.T
-    dx_BD = g_BV.sum(1, keepdim=True) * a_BD - g_BV @ b_VD
-    dw_VD = g_BV.sum(0)[:, None] * b_VD - g_BV.T @ a_BD
+    (x_BD, w_VD), (a_BD, b_VD) = (
+        (p - q.detach().mean(0), q - q.detach().mean(0)) for p, q in ((x_BD, w_VD), (a_BD, b_VD))
+    )
+    with without_autocast(x_BD.device):
+        cross_BV = (a_BD * x_BD).sum(1, keepdim=True) + (b_VD * w_VD).sum(1) - a_BD @ w_VD.T - x_BD @ b_VD.T
+        dx_BD = g_BV.sum(1, keepdim=True) * a_BD - g_BV @ b_VD
+        dw_VD = g_BV.sum(0)[:, None] * b_VD - g_BV.T @ a_BD
     return 2 * cross_BV, None, 2 * dx_BD, 2 * dw_VD
 
 

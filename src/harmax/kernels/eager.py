@@ -5,6 +5,7 @@ Every other implementation is tested against this file. Autograd differentiates 
 Shape suffixes: B rows, V classes, D features.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -38,35 +39,35 @@ class LossOutput(NamedTuple):
     hit: Tensor
 
 
-def relative_floor(dtype: torch.dtype) -> float:
-    """Smallest s / (|x|^2 + |w|^2) that is told from an exact hit.
+def hit_floor(dtype: torch.dtype) -> float:
+    """What a squared distance of exactly zero counts as, in units of the smallest positive one of its row.
 
-    One unit in the last place of one coordinate moves x by eps |x| / sqrt(D), so two vectors of up to a million
-    features that differ at all lie above (eps / 1024)^2. It is relative: scaling x and w together changes nothing.
+    Relative to the row's own distances it lies below every real one, and scaling or shifting x and w together changes
+    nothing. float32: 1e-19, a distance of 3e-10; float64: 1e-154.
     """
-    return (torch.finfo(dtype).eps / 1024) ** 2
+    return math.sqrt(torch.finfo(dtype).tiny)
 
 
 def absolute_floor(dtype: torch.dtype) -> float:
-    """Smallest s whatever the norms (x, w and the mean centre all equal): 1 / s times any exponent stays finite."""
+    """Smallest squared distance there is: 1 / s times any exponent stays finite."""
     return torch.finfo(dtype).tiny * 2**13
 
 
-def above_floor(s: Tensor, norms: Tensor) -> Tensor:
-    """``max(s, floor)``: positive, so that its logarithm and its inverse are finite. `norms` sets the floor's scale."""
+def above_floor(s_BV: Tensor) -> Tensor:
+    """Squared distances, (..., V), with exact zeros lifted, so that logarithm and inverse are finite."""
     with torch.no_grad():
-        lift = (norms * relative_floor(s.dtype)).clamp(min=absolute_floor(s.dtype)).sub(s).clamp(min=0)
-    # Added, not clamped: below the floor the gradient still points along x - w and vanishes only at a hit.
-    return s + lift
+        nearest_B1 = s_BV.masked_fill(s_BV == 0, torch.inf).amin(-1, keepdim=True)
+        floor_B1 = (hit_floor(s_BV.dtype) * nearest_B1.nan_to_num(nan=torch.nan, posinf=0.0)).clamp(
+            min=absolute_floor(s_BV.dtype)
+        )
+        lift_BV = (floor_B1 - s_BV).clamp(min=0)
+    # Added, not clamped: the gradient there still is that of the distance, which vanishes at a hit.
+    return s_BV + lift_BV
 
 
 def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float) -> Tensor:
-    """``max(s, floor) + softening``, (B, V)."""
-    with torch.no_grad():
-        # Norms about the mean centre: the floor then ignores a common shift, as the distance does.
-        mean_D = w_VD.mean(0)
-        norms_BV = (x_BD - mean_D).square().sum(1, keepdim=True) + (w_VD - mean_D).square().sum(1)
-    return above_floor(squared_distance_matrix(x_BD, w_VD), norms_BV) + softening
+    """Squared distances, zeros lifted, plus the softening, (B, V)."""
+    return above_floor(squared_distance_matrix(x_BD, w_VD)) + softening
 
 
 def logits(t_BV: Tensor, exponent: float | Tensor) -> Tensor:

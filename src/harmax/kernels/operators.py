@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -19,15 +20,41 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     return torch.autocast(device.type, enabled=False)
 
 
-@contextlib.contextmanager
-def _true_products(device: torch.device) -> Iterator[None]:
-    """Turn off autocast, TF32 and bf16 shortcuts: each rounds the products that the distance cancels."""
-    precision = torch.get_float32_matmul_precision()
-    with without_autocast(device), contextlib.ExitStack() as stack:
-        if precision != "highest":
+class _FullPrecision:
+    """Float32 products in float32, while any thread is inside: the setting is one for the whole process.
+
+    The first to enter turns off TF32 and bf16 shortcuts, which round the products that the distance cancels; the last
+    to leave turns them on again.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._restore = threading.Lock(), 0, contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._raise_precision()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._restore.close()
+
+    def _raise_precision(self) -> None:
+        if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+            # Not the older setting: torch refuses to read it once a program has used this one.
+            for matmul in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):  # type: ignore[attr-defined]
+                if matmul.fp32_precision not in ("none", "ieee"):
+                    self._restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
+                    matmul.fp32_precision = "ieee"
+        elif torch.get_float32_matmul_precision() != "highest":
+            self._restore.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
             torch.set_float32_matmul_precision("highest")
-            stack.callback(torch.set_float32_matmul_precision, precision)
-        yield
+
+
+_FULL_PRECISION = _FullPrecision()
 
 
 def with_true_products(body: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
@@ -36,7 +63,7 @@ def with_true_products(body: Callable[_Params, _Result]) -> Callable[_Params, _R
     @functools.wraps(body)
     def run(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
         device = next(arg.device for arg in args if isinstance(arg, Tensor))
-        with _true_products(device):
+        with without_autocast(device), _FULL_PRECISION:
             return body(*args, **kwargs)
 
     return run
@@ -55,6 +82,28 @@ def _loop_over_batch(op: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * len(results[0])
 
     return rule
+
+
+def is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor stands for several, or for a level of a torch.func transform: it cannot be looked at."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
+def is_traced(tensor: Tensor) -> bool:
+    """Whether looking at a tensor's value would break a graph or a transform."""
+    return torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter) or is_wrapped(tensor)
+
+
+def tracks_gradient(tensor: Tensor) -> bool:
+    """Whether a gradient may be asked for, by autograd or by a torch.func transform around us."""
+    if torch.compiler.is_compiling():  # which cannot look through the wrappers, but knows whether there are any
+        return tensor.requires_grad or torch._C._are_functorch_transforms_active()
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        if tensor.requires_grad:
+            return True
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
 
 
 def with_rules(op: Any, rule: Callable[..., Any], save: Callable[..., None] | None = None) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from harmax.kernels.distance import add_pair_gradients, find_near, pair_distances, recentered, squared_norm
-from harmax.kernels.eager import Problem, absolute_floor, counted, relative_floor, smoothed_probabilities
+from harmax.kernels.eager import Problem, above_floor, absolute_floor, counted, smoothed_probabilities
 
 BLOCK_ELEMENTS = 2**20
 """Elements of the element-wise pass at a time on the CPU: its temporary has this size, not the chunk's.
@@ -49,6 +49,7 @@ class _Targets(NamedTuple):
     """T of some rows: `sparse` on one class each, plus `dense` over all, if there is any."""
 
     index_C: Tensor | None
+    ignored_C: Tensor | None
     sparse_C: Tensor
     dense_CV: Tensor | None
 
@@ -99,7 +100,6 @@ class Sweep:
         self.problem, self.wanted, self.scale_B = problem, wanted, scale_B
         self.x_BD, self.w_VD = recentered(problem.x_BD, problem.w_VD)
         self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), squared_norm(self.w_VD)
-        self.mean_D = problem.w_VD.mean(0)
         self.half_exponent = 0.5 * problem.exponent
         self.indexed = not problem.target.is_floating_point()
 
@@ -108,37 +108,30 @@ class Sweep:
         x_BD, w_VD = self.x_BD, self.w_VD
         loss_B, logsumexp_B, dexponent_B = (torch.zeros_like(self.x_norm_B) for _ in range(3))
         top_B = torch.zeros_like(loss_B, dtype=torch.int64)
-        dx_BD = torch.empty_like(x_BD) if self.wanted.x else x_BD.new_empty(0)
-        dw_VD = torch.empty_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
+        dx_BD = torch.zeros_like(x_BD) if self.wanted.x else x_BD.new_empty(0)
+        dw_VD = torch.zeros_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
         column_V = torch.zeros_like(self.w_norm_V)
         chunk_rows = min(chunk_rows, max(1, len(x_BD)))
         block_rows = max(1, BLOCK_ELEMENTS // len(w_VD)) if x_BD.device.type == "cpu" else chunk_rows
         buffer_CV = x_BD.new_empty(chunk_rows, len(w_VD))
         # Kept for the whole pass: fresh pages for every block would cost as much as the arithmetic on them.
         scratch_CV = x_BD.new_empty(min(block_rows, chunk_rows), len(w_VD))
+        factor_B = torch.zeros_like(loss_B)
         for start in range(0, len(x_BD), chunk_rows):
             chunk = slice(start, min(start + chunk_rows, len(x_BD)))
             products_CV = torch.mm(x_BD[chunk], w_VD.T, out=buffer_CV[: chunk.stop - start])
-            block = self._weigh(products_CV, chunk, scratch_CV)
-            loss_B[chunk], logsumexp_B[chunk], top_B[chunk] = block.loss_C, block.logsumexp_C, block.top_C
-            if self.wanted.exponent:
-                dexponent_B[chunk] = block.dexponent_C
-            self._multiply(products_CV, block, chunk, dx_BD, dw_VD, column_V)
-        if not len(x_BD):
-            dw_VD.zero_()
-        elif self.wanted.w:
+            for first in range(chunk.start, chunk.stop, block_rows):
+                rows = slice(first, min(first + block_rows, chunk.stop))
+                block_CV = products_CV[first - start : rows.stop - start]
+                block = self._weigh_block(block_CV, rows, scratch_CV[: len(block_CV)])
+                loss_B[rows], logsumexp_B[rows], top_B[rows] = block.loss_C, block.logsumexp_C, block.top_C
+                if any(self.wanted):
+                    factor_B[rows], dexponent_B[rows] = block.factor_C, block.dexponent_C
+                    self._add_pairs(block, rows, dx_BD, dw_VD)
+            self._multiply(products_CV, factor_B[chunk], chunk, dx_BD, dw_VD, column_V)
+        if self.wanted.w:
             dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
         return Result(loss_B, logsumexp_B, top_B, dx_BD, dw_VD, dexponent_B.sum())
-
-    def _weigh(self, products_CV: Tensor, chunk: slice, scratch_CV: Tensor) -> _Block:
-        """Overwrite a chunk's products x.w by gradient weights, as many rows at a time as the scratch has."""
-        blocks = []
-        for start in range(0, len(products_CV), len(scratch_CV)):
-            rows_CV = products_CV[start : start + len(scratch_CV)]
-            first = chunk.start + start
-            block = self._weigh_block(rows_CV, slice(first, first + len(rows_CV)), scratch_CV[: len(rows_CV)])
-            blocks.append(block._replace(pair_rows_P=block.pair_rows_P + first))
-        return blocks[0] if len(blocks) == 1 else _Block(*map(torch.cat, zip(*blocks, strict=True)))
 
     def _weigh_block(self, s_CV: Tensor, rows: slice, scratch_CV: Tensor) -> _Block:
         half = self.half_exponent
@@ -162,6 +155,8 @@ class Sweep:
         mass_C = targets.mass()
         log_z_C = rest_C.log1p()
         loss_C = pull_C + mass_C * log_z_C
+        if targets.ignored_C is not None:
+            loss_C = loss_C.masked_fill(targets.ignored_C, 0.0)  # also where the row holds a NaN
         logsumexp_C = log_z_C - half * t_top_C.log()
         nothing = loss_C.new_empty(0)
         if not any(self.wanted):
@@ -169,7 +164,7 @@ class Sweep:
 
         scale_C = half * self.scale_B[rows]
         share_C = mass_C / (1 + rest_C)
-        dexponent_C = nothing
+        dexponent_C = torch.zeros_like(loss_C)
         if u_CV is not None:
             dexponent_C = self.scale_B[rows] * (pull_C - share_C * (q_CV * u_CV).sum(1)) / self.problem.exponent
         lines, columns = pairs
@@ -192,16 +187,16 @@ class Sweep:
         problem = self.problem
         if not self.indexed:
             dense_CV = smoothed_probabilities(problem._replace(target=problem.target[rows]))
-            return _Targets(None, dense_CV.new_zeros(len(dense_CV)), dense_CV)
+            return _Targets(None, None, dense_CV.new_zeros(len(dense_CV)), dense_CV)
         target_C = problem.target[rows]
         kept_C = target_C != problem.ignore_index
         count_C = counted(problem._replace(target=target_C))
         index_C = target_C.masked_fill(~kept_C, 0)
         if not problem.label_smoothing:
-            return _Targets(index_C, count_C, None)
+            return _Targets(index_C, ~kept_C, count_C, None)
         share_V = torch.ones_like(self.w_norm_V) if problem.weight_V is None else problem.weight_V
         dense_CV = kept_C[:, None] * (share_V * (problem.label_smoothing / len(share_V)))
-        return _Targets(index_C, count_C * (1 - problem.label_smoothing), dense_CV)
+        return _Targets(index_C, ~kept_C, count_C * (1 - problem.label_smoothing), dense_CV)
 
     def _turn_into_distances(self, s_CV: Tensor, rows: slice, targets: _Targets) -> tuple[Tensor, Tensor]:
         """Turn products into distances in place: near pairs and targets by subtraction, none below the floor."""
@@ -213,34 +208,38 @@ class Sweep:
         if targets.index_C is not None:
             lines = torch.cat([lines, torch.arange(len(s_CV), device=s_CV.device)])
             columns = torch.cat([columns, targets.index_C])
-        x_CD = problem.x_BD[rows]
-        exact_P = pair_distances(x_CD, problem.w_VD, lines, columns)
-        x_reach_C = squared_norm(x_CD - self.mean_D)
-        w_reach_P = pair_distances(problem.w_VD, self.mean_D[None], columns, torch.zeros_like(columns))
-        floor_P = (x_reach_C[lines] + w_reach_P) * relative_floor(s_CV.dtype)
-        s_CV[lines, columns] = exact_P.maximum(floor_P.clamp_(min=absolute_floor(s_CV.dtype)))
+        exact_P = pair_distances(problem.x_BD[rows], problem.w_VD, lines, columns)
+        s_CV[lines, columns] = exact_P
+        hit_P = exact_P == 0
+        if hit_P.any():
+            hit_rows = lines[hit_P].unique()
+            s_CV[hit_rows] = above_floor(s_CV[hit_rows])
+        s_CV.clamp_(min=absolute_floor(s_CV.dtype))
         return near
 
-    def _multiply(
-        self, weights_CV: Tensor, block: _Block, chunk: slice, dx_BD: Tensor, dw_VD: Tensor, column_V: Tensor
-    ) -> None:
-        """Add a chunk's part to the wanted gradients: two large products, and the pairs apart."""
-        x_CD, factor_C1 = self.x_BD[chunk], block.factor_C[:, None]
-        if self.wanted.x:
-            torch.mm(weights_CV, self.w_VD, out=dx_BD[chunk])
-            dx_BD[chunk].sub_(weights_CV.sum(1, keepdim=True) * x_CD).mul_(-2 * factor_C1)
-        if self.wanted.w:
-            dw_VD.addmm_(weights_CV.T, factor_C1 * x_CD, beta=chunk.start > 0, alpha=-2)
-            column_V.addmv_(weights_CV.T, block.factor_C)
+    def _add_pairs(self, block: _Block, rows: slice, dx_BD: Tensor, dw_VD: Tensor) -> None:
+        """Add the gradients of the pairs that a block left out of the products."""
         add_pair_gradients(
             block.pair_grad_P,
-            self.problem.x_BD,
+            self.problem.x_BD[rows],
             self.problem.w_VD,
             block.pair_rows_P,
             block.pair_columns_P,
-            dx_BD if self.wanted.x else None,
+            dx_BD[rows] if self.wanted.x else None,
             dw_VD if self.wanted.w else None,
         )
+
+    def _multiply(
+        self, weights_CV: Tensor, factor_C: Tensor, chunk: slice, dx_BD: Tensor, dw_VD: Tensor, column_V: Tensor
+    ) -> None:
+        """Add a chunk's part to the wanted gradients: two large products."""
+        x_CD, factor_C1 = self.x_BD[chunk], factor_C[:, None]
+        if self.wanted.x:
+            pull_CD = (weights_CV @ self.w_VD).sub_(weights_CV.sum(1, keepdim=True) * x_CD)
+            dx_BD[chunk].addcmul_(pull_CD, factor_C1, value=-2)
+        if self.wanted.w:
+            dw_VD.addmm_(weights_CV.T, factor_C1 * x_CD, alpha=-2)
+            column_V.addmv_(weights_CV.T, factor_C)
 
 
 def _distinct(*lists: tuple[Tensor, Tensor | None], width: int) -> tuple[Tensor, Tensor]:
