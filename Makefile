@@ -15,7 +15,7 @@ setup: .venv/ready
 	@touch $@
 
 test: setup
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -m 'not gpu'
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -209,6 +209,26 @@ def test_bench_smoke_keeps_nothing(results: Path, capsys: Capture) -> None:
     assert not results.exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "import", "--repeats", "0"], "`--repeats` must be at least 1, got 0"),
+        (["bench", "import", "--threads", "-1"], "`--threads` must be at least 1, got -1"),
+        (["bench", "loss", "--device", "abacus"], "`--device` must name a device of this machine, got 'abacus'"),
+        (["run", "toy_cases", "--folder", "afile"], "`--folder` must be a folder, got 'afile'"),
+        (["reproduce", "--folder", "afile/runs"], "`--folder` must be a folder, got 'afile/runs', where 'afile'"),
+        (["report", "--folder", ".", "--output", "."], "`--output` must be a file, got the folder '.'"),
+    ],
+)
+def test_impossible_wishes_are_bad_usage(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "afile").touch()
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_an_unknown_benchmark_is_bad_usage(capsys: Capture) -> None:
     assert main(["bench", "los"]) == 2
     assert "did you mean 'loss'?" in capsys.readouterr().err

@@ -199,6 +199,26 @@ def test_house_style_ignores_and_restores_the_users_settings() -> None:
     assert not re.search(r"<svg[^>]* width=", svg)
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        ("env.json", "{broken", "env.json cannot be read"),
+        ("env.json", '{"a": 1}', "env.json must hold a list of environments"),
+        ("config.json", '{"overrides": []}', "config.json must hold experiment"),
+    ],
+)
+def test_one_damaged_run_leaves_the_others_in_the_report(tmp_path: Path, file: str, text: str, reason: str) -> None:
+    good, bad = (run("demo", smoke=True, seeds=seeds, folder=tmp_path) for seeds in (1, 2))
+    (bad.folder / file).write_text(text)
+    report = write_report(tmp_path)
+    assert [section.run.folder for section in report.sections if section.run] == [good.folder]
+    (damage,) = report.damaged
+    assert damage.path == bad.folder
+    assert reason in damage.reason
+    assert str(bad.folder.name) in report.path.read_text()
+    assert (bad.folder / file).read_text() == text
+
+
 def test_results_pages_stand_on_their_own(tmp_path: Path) -> None:
     run("demo", smoke=True, seeds=1, folder=tmp_path / "runs")
     (target,) = write_results(tmp_path / "runs", tmp_path / "results")

@@ -105,7 +105,10 @@ class Run:
             }
             write_json(folder / "config.json", config)
         try:
-            return cls.open(folder)
+            run = cls.open(folder)
+            if set(run.cells) != set(cells):
+                raise DamagedError("config.json lists other cells than the experiment has")
+            return run
         except DamagedError as error:
             raise DamagedError(f"{folder} must be a whole run folder, but {error}; move or delete it to run.") from None
 
@@ -116,7 +119,9 @@ class Run:
         config = read_json(folder / "config.json")
         try:
             key = spec_hash(config["experiment"], config["version"], config["spec"])
-            known = {"profile", "cells", "overrides"} <= config.keys() and isinstance(config["cells"], dict)
+            known = isinstance(config["profile"], str) and all(
+                isinstance(config[name], dict) for name in ("spec", "cells", "overrides")
+            )
         except (KeyError, TypeError, AttributeError):
             known = False
         if not known:
@@ -203,7 +208,10 @@ class Run:
     def environments(self) -> list[dict[str, Any]]:
         """Every environment that worked on this run, first one first."""
         path = self.folder / "env.json"
-        return read_json(path) if path.exists() else []
+        found = read_json(path) if path.exists() else []
+        if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
+            raise DamagedError("env.json must hold a list of environments, and does not")
+        return found
 
     def record_environment(self) -> None:
         """Add this process's environment to env.json unless it is already there."""

@@ -41,6 +41,7 @@ class Bench:
 
         if self.name not in BENCHMARKS:
             raise UsageError(unknown("benchmark", self.name, BENCHMARKS))
+        self._check()
         output = self.output or Path("benchmarks/results") / f"{self.name}-{self.device.replace(':', '')}.jsonl"
         options = BenchOptions(smoke=self.smoke, device=self.device, threads=self.threads, repeats=self.repeats)
         progress = Console(stderr=True)
@@ -56,6 +57,19 @@ class Bench:
             write_atomically(output, "".join(to_json(row) + "\n" for row in rows).encode())
             progress.print(f"rows written to {output}")
         return 0
+
+    def _check(self) -> None:
+        import torch
+
+        if self.repeats < 1:
+            raise UsageError(f"`--repeats` must be at least 1, got {self.repeats}.")
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"`--threads` must be at least 1, got {self.threads}; leave it out for all of them.")
+        try:
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise UsageError(f"`--device` must name a device of this machine, got {self.device!r}: {reason}") from None
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:

@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from harmax.cli.usage import checking_usage, print_json
+from harmax.cli.usage import UsageError, checking_usage, print_json
 from harmax.report import write_report
 from harmax.store import open_runs
 
@@ -24,6 +24,8 @@ class WriteReport:
         """Write the report."""
         with checking_usage():
             open_runs(self.folder)
+        if self.output is not None and self.output.is_dir():
+            raise UsageError(f"`--output` must be a file, got the folder {str(self.output)!r}; add a name to it.")
         report = write_report(self.folder, self.output)
         for damage in report.damaged:
             print(f"harmax: left out: {damage}", file=sys.stderr)

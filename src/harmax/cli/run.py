@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from harmax.cli.progress import ShowProgress
-from harmax.cli.usage import UsageError, checking_usage, parse_seeds, print_json
+from harmax.cli.usage import UsageError, check_folder, checking_usage, parse_seeds, print_json
 from harmax.engine import ENGINES, find_experiment, run
 from harmax.experiments import EXPERIMENTS
 from harmax.files import DamagedError
@@ -39,6 +39,7 @@ class RunExperiment:
     def __call__(self) -> int:
         """Run, and print the verdicts."""
         with checking_usage():
+            check_folder(self.folder)
             profile = profile_of(self.smoke, self.full)
             seeds = parse_seeds(self.seeds)
             find_experiment(self.name).resolve(profile, seeds)
@@ -70,6 +71,7 @@ class Reproduce:
     def __call__(self) -> int:
         """Run everything, and print verdicts and the report's path."""
         with checking_usage():
+            check_folder(self.folder)
             profile = profile_of(self.smoke, self.full)
         status = 0
         for name in EXPERIMENTS:

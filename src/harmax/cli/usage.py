@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from harmax.files import DamagedError, to_json
@@ -20,6 +21,16 @@ def checking_usage() -> Iterator[None]:
         raise
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def check_folder(path: Path) -> Path:
+    """Refuse a path that is something else than a folder, or lies inside something else."""
+    for part in (path, *path.parents):
+        if part.exists():
+            if not part.is_dir():
+                raise UsageError(f"`--folder` must be a folder, got {str(path)!r}, where {str(part)!r} is a file.")
+            break
+    return path
 
 
 def print_json(value: Any) -> None:

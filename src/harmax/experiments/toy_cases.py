@@ -438,7 +438,7 @@ EXPERIMENT = Experiment(
     title="Two toy cases: where the weights go",
     figure="Fig. 1 b, c",
     claims=CLAIMS,
-    version=1,
+    version=2,
     profiles={
         "smoke": ToySpec(seeds=(0, 1), steps=200, grid_size=41),
         "quick": ToySpec(seeds=(0, 1, 2)),

@@ -77,8 +77,9 @@ def collect(folder: Path | str) -> tuple[tuple[Section, ...], tuple[Damage, ...]
         for run in runs.query(experiment=experiment.name):
             try:
                 _check_current(experiment, run)
+                describe_environment(run)
                 candidates.append(run)
-            except ValueError as error:
+            except ValueError as error:  # a DamagedError among them
                 damaged.append(Damage(run.folder, str(error)))
         sections.append(_section(experiment, max(candidates, key=_worth, default=None)))
     return tuple(sections), tuple(damaged)
@@ -93,7 +94,9 @@ def command_of(run: Run) -> str:
 
 
 def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
-    if run.config["version"] != experiment.version or run.profile not in PROFILES:
+    if run.profile not in PROFILES:
+        raise ValueError(f"its profile must be one of {', '.join(PROFILES)}, got {run.profile!r}; run it again")
+    if run.config["version"] != experiment.version:
         raise ValueError(
             f"written by version {run.config['version']} of the experiment, which is now at {experiment.version}; "
             f"run it again"
@@ -159,5 +162,6 @@ def describe_environment(run: Run) -> str:
     lines = []
     for env in run.environments:
         commit = f", commit {env['commit']}" if env.get("commit") else ""
-        lines.append(f"harmax {env['harmax']}, torch {env['torch']}, Python {env['python']}, {env['device']}{commit}")
+        harmax, torch, python, device = (env.get(name, "unknown") for name in ("harmax", "torch", "python", "device"))
+        lines.append(f"harmax {harmax}, torch {torch}, Python {python}, {device}{commit}")
     return "; then ".join(lines) or "unknown"
