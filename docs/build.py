@@ -20,9 +20,8 @@ import matplotlib
 
 import harmax
 from harmax.experiments import EXPERIMENTS
-from harmax.experiments.spec import Verdict
+from harmax.experiments.spec import verdict_words
 from harmax.heads import HEADS
-from harmax.report.html import badge
 
 DOCS = Path(__file__).parent
 
@@ -77,10 +76,10 @@ def verdict_table() -> str:
         path = DOCS / "results" / name / "summary.json"
         if not path.exists():
             continue
-        verdicts = {entry["claim"]: Verdict(**entry) for entry in json.loads(path.read_text())["verdicts"]}
+        verdicts = {entry["claim"]: entry["verdict"] for entry in json.loads(path.read_text())["verdicts"]}
         for claim in experiment.claims:
             kind = "control: " if claim.control else ""
-            words = badge(verdicts[claim.id], claim)
+            words = verdict_words(verdicts[claim.id], claim)
             table.append(
                 f"| [{name}](docs/results/{name}) | {kind}{claim.statement.replace('|', chr(92) + '|')} | {words} |"
             )

@@ -303,7 +303,7 @@ def harmonic_loss(
     )
     if impl == "auto":
         learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
-        impl = "eager" if learned else auto(x_BD.shape[0], classes)
+        impl = "eager" if learned else auto(x_BD.shape[0], classes, x_BD.device.type)
     output = IMPLS[impl](problem, options.chunk_rows)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

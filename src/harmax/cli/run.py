@@ -11,6 +11,7 @@ from harmax.cli.progress import ShowProgress
 from harmax.cli.usage import UsageError, check_folder, checking_usage, parse_seeds, print_json
 from harmax.engine import ENGINES, find_experiment, run
 from harmax.experiments import EXPERIMENTS
+from harmax.experiments.spec import verdict_words
 from harmax.files import DamagedError
 from harmax.functional import unknown
 from harmax.report import write_report
@@ -107,6 +108,8 @@ def complain(run: Run) -> None:
 def print_run(run: Run) -> None:
     """Print the verdicts of a run."""
     print(f"{run.experiment} ({run.profile}): {len(run.done)} of {len(run.cells)} cells done, {len(run.failed)} failed")
+    claims = {claim.id: claim for claim in find_experiment(run.experiment).claims}
     for verdict in (run.summary or {}).get("verdicts", []):
-        print(f"  {verdict['verdict']:<14}  {verdict['claim']}: {verdict['sentence']}")
+        words = verdict_words(verdict["verdict"], claims[verdict["claim"]])
+        print(f"  {words:<14}  {verdict['claim']}: {verdict['sentence']}")
     print(f"  {run.folder}")

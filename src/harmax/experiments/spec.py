@@ -64,6 +64,16 @@ class Verdict:
             raise ValueError(f"`verdict` must be one of {VERDICTS}, got {self.verdict!r}; use the named constants.")
 
 
+def verdict_words(verdict: str, claim: Claim) -> str:
+    """Return the words for a verdict: a control was never the paper's to reproduce, it holds or does not.
+
+    >>> verdict_words("not reproduced", Claim("bias", "A bias separates.", "Not reported.", control=True))
+    'does not hold'
+    """
+    words = {REPRODUCED: "holds", NOT_REPRODUCED: "does not hold"}
+    return words.get(verdict, verdict) if claim.control else verdict
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of plain values under a title; every row has the same keys."""

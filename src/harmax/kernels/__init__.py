@@ -15,13 +15,17 @@ IMPLS: dict[str, Callable[[eager.Problem, int | None], eager.LossOutput]] = {
     "chunked": chunked.harmonic_loss,
 }
 
-EAGER_ELEMENTS = 2**22
-"""Largest tokens * classes for which `auto` keeps the whole matrix (16 MiB in float32, a few times over)."""
+EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**24}
+"""Largest tokens * classes for which `auto` keeps the whole matrix.
+
+Above it chunked measured faster on the CPU, and no slower on a GPU, where many small launches cost more than memory.
+"""
 
 
-def auto(tokens: int, classes: int) -> str:
+def auto(tokens: int, classes: int, device: str) -> str:
     """Name the implementation that `impl="auto"` takes; sizes may be symbolic."""
-    return "eager" if certainly_at_most(tokens * classes, EAGER_ELEMENTS) else "chunked"
+    limit = EAGER_ELEMENTS.get(device, EAGER_ELEMENTS["cuda"])
+    return "eager" if certainly_at_most(tokens * classes, limit) else "chunked"
 
 
 def choose(
@@ -40,7 +44,8 @@ def choose(
     ('chunked', 'the 1024 x 50304 matrix would take 196 MiB; chunks of 192 rows take 37 MiB')
     """
     itemsize = 8 if dtype == torch.float64 else 4
-    name, rows = auto(tokens, classes), chunked.default_chunk_rows(classes, itemsize, torch.device(device).type)
+    kind = torch.device(device).type
+    name, rows = auto(tokens, classes, kind), min(tokens, chunked.default_chunk_rows(classes, itemsize, kind))
     whole, part = (count * classes * itemsize / 2**20 for count in (tokens, rows))
     if name == "eager":
         return name, f"the {tokens} x {classes} matrix is small ({whole:.2g} MiB)"

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from harmax.experiments import EXPERIMENTS
-from harmax.experiments.spec import PROFILES, Claim, Experiment, Picture, Table, Verdict
+from harmax.experiments.spec import PROFILES, Claim, Experiment, Picture, Table, Verdict, verdict_words
 from harmax.extras import needs
 from harmax.files import write_atomically
 from harmax.report.figures import house_style, to_svg
 from harmax.store import Damage, Run, open_runs
-
-HOLDS = {"reproduced": "holds", "not reproduced": "does not hold", "not decided": "not decided"}
 
 
 @dataclass(frozen=True)
@@ -134,13 +132,13 @@ def _render(report: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": format_number, "badge": badge, "machine": describe_environment, "svg": to_svg}
+    environment.filters |= {
+        "number": format_number,
+        "words": verdict_words,
+        "machine": describe_environment,
+        "svg": to_svg,
+    }
     return environment.get_template("template.html.j2").render(report=report)
-
-
-def badge(verdict: Verdict, claim: Claim) -> str:
-    """Return the words of a verdict: a control was never the paper's to reproduce, it holds or does not."""
-    return HOLDS[verdict.verdict] if claim.control else verdict.verdict
 
 
 def format_number(value: Any) -> str:

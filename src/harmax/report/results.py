@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
+from harmax.experiments.spec import verdict_words
 from harmax.files import write_atomically
 from harmax.report.figures import to_png
-from harmax.report.html import Section, badge, collect, describe_environment, format_number
+from harmax.report.html import Section, collect, describe_environment, format_number
 
 
 def write_results(folder: Path | str, output: Path | str) -> list[Path]:
@@ -29,7 +30,7 @@ def page(section: Section) -> str:
     lines = [f"# {section.experiment.title}", f"{section.experiment.figure}. Made by `{section.command}`."]
     lines.append(f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.")
     claims = [
-        [claim.statement, claim.paper, verdict.sentence, f"**{badge(verdict, claim)}**"]
+        [claim.statement, claim.paper, verdict.sentence, f"**{verdict_words(verdict.verdict, claim)}**"]
         for claim, verdict in section.judged
     ]
     lines.append(_table(["claim", "paper", "here", "verdict"], claims))
