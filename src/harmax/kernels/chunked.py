@@ -134,7 +134,8 @@ def _scaled(gradient: Tensor, upstream: Tensor) -> Tensor:
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    ctx.set_materialize_grads(False)  # zeros for the unused outputs would be a second gradient's worth of memory
+    # Zeros for the unused outputs would be a second gradient's worth of memory; older vmap cannot do without them.
+    ctx.set_materialize_grads(torch._C._are_functorch_transforms_active())
     x_BD, w_VD, target, exponent, weight_V, *settings = inputs
     ctx.softening, ctx.ignore_index, ctx.label_smoothing, ctx.reduction, ctx.chunk_rows, *ctx.wanted = settings
     if ctx.reduction == "none":
