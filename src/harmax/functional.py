@@ -64,7 +64,7 @@ def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float
             f"`exponent` must be a positive, finite number, got {value}; the paper uses sqrt(in_features), which is "
             "the default."
         )
-    return exponent
+    return exponent if isinstance(exponent, Tensor) else value
 
 
 def _number(name: str, value: Any) -> float:

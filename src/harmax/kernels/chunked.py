@@ -2,7 +2,7 @@
 
 For a scalar reduction the gradients are made while the chunk is still in memory, so forward and backward are one pass
 of three large matrix products. With reduction="none" the upstream gradient is not known yet: backward makes the
-distances again, a fourth product. torch.compile is not used (and not needed): `sweep.py` works in place and in cache.
+distances again, a fourth product. torch.compile is not used (and not needed): `sweep.py` works in place.
 """
 
 from typing import Any
@@ -174,10 +174,9 @@ def harmonic_loss(problem: Problem, chunk_rows: int | None = None) -> LossOutput
             )
     if not isinstance(exponent, Tensor):
         exponent = x_BD.new_tensor(exponent)
-    learning = torch.is_grad_enabled()
-    tracked = [learning and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]
     # With reduction="none" backward makes the gradients, once it knows what each row's is multiplied by.
-    wanted = [False] * 3 if reduction == "none" else tracked
+    now = torch.is_grad_enabled() and reduction != "none"
+    wanted = [now and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]
     loss, logsumexp_B, hit_B, *_ = _loss(
         x_BD,
         w_VD,
