@@ -1,5 +1,6 @@
 """Runs resume, failures stay small, and nothing finished is computed twice."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from harmax.engine import Event, run
 from harmax.experiments.spec import NOT_DECIDED, Cell, Claim, Experiment, Progress, Spec, Summary, Verdict
+from harmax.extras import MissingExtraError
 from harmax.store import CellResult
 
 
@@ -182,3 +184,10 @@ def test_progress_never_goes_back_and_ends_at_one(tmp_path: Path) -> None:
     assert fractions == sorted(fractions)
     assert fractions[0] == 0
     assert (events[-1].fraction, events[-1].done, events[-1].failed, events[-1].total) == (1.0, 3, 1, 4)
+
+
+def test_a_missing_extra_is_told_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "harmax\[run\]"'):
+        run("toy_cases", smoke=True, folder=tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ from typing import Any
 from harmax.engine.local import Event, execute
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import Experiment
+from harmax.extras import needs
 from harmax.functional import unknown
 from harmax.store import Run
 
@@ -44,6 +45,8 @@ def run(
     """
     if smoke and profile not in (None, "smoke"):
         raise ValueError(f"`profile` must be 'smoke' or None with `smoke=True`, got {profile!r}; give one of the two.")
+    with needs("run"):
+        import safetensors  # noqa: F401  (before the work, not after the first cell of it)
     chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
     if engine not in ENGINES:
         raise ValueError(unknown("engine", engine, ENGINES))
