@@ -14,6 +14,7 @@ import os
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -26,10 +27,8 @@ from harmax.heads import HEADS
 DOCS = Path(__file__).parent
 
 
-def entry(name: str, thing: object) -> str:
+def entry(name: str, thing: Callable[..., object]) -> str:
     """One public name: its signature and its docstring."""
-    if not callable(thing):
-        return ""
     signature = f"{name}{inspect.signature(thing)}"
     return f"### `{name}`\n\n```python\n{signature}\n```\n\n```text\n{inspect.getdoc(thing)}\n```\n"
 

@@ -64,19 +64,7 @@ def run(
     if result.pending:
         result.record_environment()
         ENGINES[engine](chosen, spec, result, progress or (lambda event: None))
-    result.write_summary(
-        {
-            "experiment": chosen.name,
-            "profile": profile,
-            "cells": {
-                "done": len(result.done),
-                "failed": len(result.failed),
-                "damaged": len(result.damaged),
-                "total": len(result.cells),
-            },
-            **asdict(chosen.summarize(spec, chosen.by_cell(spec, result.results))),
-        }
-    )
+    result.write_summary(chosen.summary_of(result))
     return result
 
 

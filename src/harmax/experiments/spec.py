@@ -6,9 +6,9 @@ frozen dataclasses of numbers, texts, booleans and tuples of them, so that they 
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from harmax.store import CellResult
+from harmax.store import CellResult, Run
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -102,6 +102,35 @@ S = TypeVar("S", bound=Spec)
 C = TypeVar("C", bound=Cell)
 
 
+class Finding(NamedTuple):
+    """What the finished cells of a claim say: whether it holds (None where they cannot tell), and the numbers."""
+
+    holds: bool | None
+    sentence: str
+    numbers: Mapping[str, Any]
+
+
+def conclude(
+    claim: str,
+    judge: Callable[[Mapping[C, CellResult]], Finding],
+    wanted: Sequence[C],
+    results: Mapping[C, CellResult],
+    *,
+    too_short: str = "",
+) -> Verdict:
+    """Judge a claim on the cells it rests on; undecided where one is missing, or where the run is too short to tell.
+
+    `too_short` is the sentence that says so, empty where the run is long enough.
+    """
+    if not wanted or any(cell not in results for cell in wanted):
+        return Verdict(claim, NOT_DECIDED, "Not every cell that this needs is finished.")
+    finding = judge({cell: results[cell] for cell in wanted})
+    if too_short:
+        return Verdict(claim, NOT_DECIDED, f"{too_short} So far: {finding.sentence}", finding.numbers)
+    verdict = NOT_DECIDED if finding.holds is None else REPRODUCED if finding.holds else NOT_REPRODUCED
+    return Verdict(claim, verdict, finding.sentence, finding.numbers)
+
+
 class Progress(Protocol):
     """How a running group says how far it is: the fraction done, and a few words."""
 
@@ -161,6 +190,17 @@ class Experiment(Generic[S, C]):
                 f"it was written by another version of harmax, so run the experiment again."
             )
         return kind(**{name: _tuples(value) for name, value in stored.items()})
+
+    def summary_of(self, run: Run) -> dict[str, Any]:
+        """Judge a run as it stands now: what summary.json holds."""
+        spec = self.load_spec(run.config["spec"])
+        counts = {name: len(getattr(run, name)) for name in ("done", "failed", "damaged")}
+        return {
+            "experiment": self.name,
+            "profile": run.profile,
+            "cells": {**counts, "total": len(run.cells)},
+            **asdict(self.summarize(spec, self.by_cell(spec, run.results))),
+        }
 
     def groups(self, cells: Iterable[C]) -> list[list[C]]:
         """Sort cells into groups, in the order in which each group first appears."""

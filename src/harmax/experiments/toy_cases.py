@@ -11,7 +11,7 @@ Each point is a class of its own, so that the weights (one row a class) live in 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -21,18 +21,17 @@ from torch.nn import functional
 from harmax.experiments import drawing
 from harmax.experiments.palette import HEAD_STYLES
 from harmax.experiments.spec import (
-    NOT_DECIDED,
-    NOT_REPRODUCED,
-    REPRODUCED,
     Cell,
     Claim,
     Experiment,
+    Finding,
     Picture,
     Progress,
     Spec,
     Summary,
     Table,
     Verdict,
+    conclude,
 )
 from harmax.functional import harmonic_logits, harmonic_loss
 from harmax.store import CellResult
@@ -249,14 +248,6 @@ CLAIMS = (
 )
 
 
-class Finding(NamedTuple):
-    """What the finished cells of a claim say."""
-
-    holds: bool
-    sentence: str
-    numbers: dict[str, Any]
-
-
 def judge_centres(results: Results) -> Finding:
     """Judge by the norm to three decimals and by distances far below the points' spacing of 1."""
     farthest = _most(results, "weight_distance")
@@ -370,13 +361,9 @@ def summarize(spec: ToySpec, results: Results) -> Summary:
 def _judge(claim: str, spec: ToySpec, results: Results) -> Verdict:
     arm, cases, judge = JUDGES[claim]
     wanted = [cell for cell in cells(spec) if cell.arm == arm and cell.case in cases]
-    if not wanted or any(cell not in results for cell in wanted):
-        return Verdict(claim, NOT_DECIDED, "Not every cell that this needs is finished.")
-    finding = judge({cell: results[cell] for cell in wanted})
-    if spec.steps < PAPER_STEPS:
-        short = f"Only {spec.steps} of the paper's {PAPER_STEPS} steps were run. So far: {finding.sentence}"
-        return Verdict(claim, NOT_DECIDED, short, finding.numbers)
-    return Verdict(claim, REPRODUCED if finding.holds else NOT_REPRODUCED, finding.sentence, finding.numbers)
+    short = spec.steps < PAPER_STEPS
+    too_short = f"Only {spec.steps} of the paper's {PAPER_STEPS} steps were run." if short else ""
+    return conclude(claim, judge, wanted, results, too_short=too_short)
 
 
 def _most(results: Results, metric: str) -> float:

@@ -1,10 +1,9 @@
 """Small, lasting copies of results: a page, a summary and the pictures of each experiment."""
 
-import json
 from pathlib import Path
 
 from harmax.experiments.spec import verdict_words
-from harmax.files import write_atomically
+from harmax.files import write_atomically, write_json
 from harmax.report.figures import to_png
 from harmax.report.html import Section, collect, describe_environment, format_number
 
@@ -18,7 +17,7 @@ def write_results(folder: Path | str, output: Path | str) -> list[Path]:
         target = Path(output) / section.experiment.name
         for name, picture in section.pictures.items():
             write_atomically(target / f"{name}.png", to_png(picture.figure))
-        write_atomically(target / "summary.json", (json.dumps(section.run.summary, indent=1) + "\n").encode())
+        write_json(target / "summary.json", section.experiment.summary_of(section.run))
         write_atomically(target / "README.md", page(section).encode())
         written.append(target)
     return written

@@ -1,10 +1,10 @@
 """What the paper's three theorems say, and how the `theory` experiment judges each on its finished runs."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from harmax.experiments.palette import HEAD_STYLES
-from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Claim, Summary, Table, Verdict
+from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude
 from harmax.experiments.theory.measures import Interval, interval
 from harmax.experiments.theory.training import ARMS, CROSS_ENTROPY, HARMONIC, PLANE, TheoryCell, TheorySpec, cells
 from harmax.store import CellResult
@@ -64,23 +64,16 @@ CLAIMS = (
 )
 
 
-class Finding(NamedTuple):
-    """What the finished cells of a claim say; None where the intervals do not tell."""
-
-    holds: bool | None
-    sentence: str
-    numbers: dict[str, Any]
-
-
 def judge_finite(results: Results) -> Finding:
     """Judge by growth over the last decade of steps and by the gradient at the last."""
     growth, gradient = max(map(abs, _values(results, "late"))), _most(results, "gradient_norm")
     norms = {arm: over_seeds(results, arm, max(_sizes(results)), "weight_norm") for arm in HARMONIC}
+    stopped = growth < STOPPED and gradient < FLAT
     return Finding(
-        growth < STOPPED and gradient < FLAT,
+        stopped,
         f"Over the last decade of steps no |W| of {len(results)} runs changed by more than {growth:.1e} of itself, and "
-        f"no gradient norm ends above {gradient:.1e}: an interior minimum, with the data held fixed. |W| at "
-        f"m = {max(_sizes(results))}: "
+        f"no gradient norm ends above {gradient:.1e}{': an interior minimum, with the data held fixed' * stopped}. "
+        f"|W| at m = {max(_sizes(results))}: "
         + "; ".join(f"{HEAD_STYLES[arm].label} {norm}" for arm, norm in norms.items())
         + ".",
         {"largest_late_change": growth, "largest_gradient_norm": gradient, **_named("weight_norm", norms)},
@@ -101,8 +94,8 @@ def judge_growth(results: Results) -> Finding:
             f"{slopes[arm]} per tenfold steps, in the last decade by {late[arm]} of itself ({HEAD_STYLES[arm].label})"
             for arm in CROSS_ENTROPY
         )
-        + f". The least growth of {len(results)} runs is {least:.2f}, and against log step all are straight lines (R^2 "
-        f"{straight:.4f} or more). The gradient only fades: no finite W makes it zero, and its norm still is up to "
+        + f". The least growth of {len(results)} runs is {least:.2f}, and against log step the worst straight line has "
+        f"R^2 {straight:.4f}. The gradient only fades: no finite W makes it zero, and its norm still is up to "
         f"{gradient:.1e}.",
         {
             **_named("slope_per_decade", slopes),
@@ -223,9 +216,11 @@ def judge_convex(results: Results) -> Finding:
     }
     samples, least = max(_sizes(results)), min(_values(results, "own"))
     mass, own, mean, outside, distance = (found[f"{metric}_harmonic_m{samples}"] for metric in metrics)
+    convex = _most(results, "own") < CLOSE_TO_MATCH
     return Finding(
-        _most(results, "own") < CLOSE_TO_MATCH,
-        f"Affine, not convex. At m = {samples} the other classes enter with negative weights of {mass} times the own "
+        convex,
+        f"{'Convex' if convex else 'Affine, not convex'}. At m = {samples} the other classes enter with negative "
+        f"weights of {mass} times the own "
         f"class's mass. Without them the formula misses the centre by {own} of the class's spread (by {least:.2g} or "
         f"more in all {len(results)} runs), and the plain class mean does by {mean}. No convex weights whatever would "
         f"do for a share of {outside} of the centres: these lie outside the hull of their class, all centres on "
@@ -286,14 +281,9 @@ def summarize(spec: TheorySpec, results: Results) -> Summary:
 def _judge(claim: str, spec: TheorySpec, results: Results) -> Verdict:
     arms, judge = JUDGES[claim]
     wanted = [cell for cell in cells(spec) if cell.arm in arms and cell.features != PLANE]
-    if any(cell not in results for cell in wanted):
-        return Verdict(claim, NOT_DECIDED, "Not every cell that this needs is finished.")
-    finding = judge({cell: results[cell] for cell in wanted})
-    if spec.steps < LEAST_STEPS:
-        short = f"Only {spec.steps} of at least {LEAST_STEPS} steps were run. So far: {finding.sentence}"
-        return Verdict(claim, NOT_DECIDED, short, finding.numbers)
-    verdict = NOT_DECIDED if finding.holds is None else REPRODUCED if finding.holds else NOT_REPRODUCED
-    return Verdict(claim, verdict, finding.sentence, finding.numbers)
+    short = spec.steps < LEAST_STEPS
+    too_short = f"Only {spec.steps} of at least {LEAST_STEPS} steps were run." if short else ""
+    return conclude(claim, judge, wanted, results, too_short=too_short)
 
 
 def _values(results: Results, metric: str) -> list[float]:
