@@ -167,14 +167,6 @@ def test_growth_tells_a_logarithm_from_a_plateau() -> None:
     assert abs(measures.growth(step, 4 - 3.0 / step**2).late) < 1e-5
 
 
-def test_an_interval_covers_its_median_and_narrows_with_seeds() -> None:
-    values = np.random.default_rng(0).normal(3, 1, 400)
-    few, many = measures.interval(values[:10]), measures.interval(values)
-    assert few.low < few.median < few.high
-    assert many.high - many.low < 0.5 * (few.high - few.low)
-    assert many.low < 3 < many.high
-
-
 def test_harmonic_stops_and_cross_entropy_goes_on() -> None:
     for arm in ARMS:
         (result,) = compute(SMALL, arm)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from harmax.analysis import Interval, bootstrap_interval
 from harmax.experiments.palette import HEAD_STYLES
 from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude
-from harmax.experiments.theory.measures import Interval, interval
 from harmax.experiments.theory.training import ARMS, CROSS_ENTROPY, HARMONIC, PLANE, TheoryCell, TheorySpec, cells
 from harmax.store import CellResult
 
@@ -114,14 +114,14 @@ def bound_ratios(results: Results, harmonic: str = "harmonic") -> dict[str, Inte
         for samples in _sizes(results):
             ours, theirs = (_by_seed(results, one, samples) for one in (harmonic, arm))
             pairs = [ours[seed].metrics["bound"] / theirs[seed].metrics["bound"] for seed in ours]
-            ratios[f"{arm}_m{samples}"] = interval(pairs)
+            ratios[f"{arm}_m{samples}"] = bootstrap_interval(pairs)
     return ratios
 
 
 def judge_bound(results: Results) -> Finding:
     """Judge by the paired ratio of bounds: its interval must lie below 1 at every size, against both opponents."""
     ratios = bound_ratios(results)
-    two = [ratio.median for ratio in bound_ratios(results, "harmonic_2").values()]
+    two = [ratio.estimate for ratio in bound_ratios(results, "harmonic_2").values()]
     harmonic = [r.metrics["margin"] for cell, r in results.items() if cell.arm in HARMONIC]
     lost = sum(margin <= 0 for margin in harmonic)
     return Finding(
@@ -143,11 +143,11 @@ def judge_vacuous(results: Results) -> Finding:
         _all_below(bounds["harmonic"].values(), 1),
         "Median bounds: "
         + "; ".join(
-            f"{HEAD_STYLES[arm].label} " + ", ".join(f"{b.median:.2f} (m = {m})" for m, b in by_size.items())
+            f"{HEAD_STYLES[arm].label} " + ", ".join(f"{b.estimate:.2f} (m = {m})" for m, b in by_size.items())
             for arm, by_size in bounds.items()
         )
         + f". The largest measured gap of {len(results)} runs is {max(map(error_gap, results.values())):.3f}.",
-        {f"bound_{arm}_m{m}": b._asdict() for arm, by_size in bounds.items() for m, b in by_size.items()},
+        {f"bound_{arm}_m{m}": _plain(b) for arm, by_size in bounds.items() for m, b in by_size.items()},
     )
 
 
@@ -175,14 +175,14 @@ def agreement(results: Results, gap: Callable[[CellResult], float]) -> Interval:
                     agree.append((ours.metrics["bound"] < theirs.metrics["bound"]) == (difference < 0))
         if agree:
             shares.append(sum(agree) / len(agree))
-    return interval(shares) if shares else Interval(0.5, 0.0, 1.0)
+    return bootstrap_interval(shares) if shares else Interval(0.5, 0.0, 1.0)
 
 
 def judge_order(results: Results) -> Finding:
     """Judge by the share of comparisons in which bound and gap in error agree: its interval against one half."""
     errors, losses = agreement(results, error_gap), agreement(results, loss_gap)
     gaps = {
-        f"{kind}_gap_{arm}_m{m}": interval([gap(result) for result in _by_seed(results, arm, m).values()])
+        f"{kind}_gap_{arm}_m{m}": bootstrap_interval([gap(result) for result in _by_seed(results, arm, m).values()])
         for kind, gap in (("error", error_gap), ("loss", loss_gap))
         for arm in ARMS
         for m in _sizes(results)
@@ -193,14 +193,14 @@ def judge_order(results: Results) -> Finding:
         f"{errors} of the comparisons, and the smaller gap in loss in {losses} (0.5 is chance). Median gaps in error: "
         + "; ".join(
             f"{HEAD_STYLES[arm].label} "
-            + ", ".join(f"{gaps[f'error_gap_{arm}_m{m}'].median:.4f} (m = {m})" for m in _sizes(results))
+            + ", ".join(f"{gaps[f'error_gap_{arm}_m{m}'].estimate:.4f} (m = {m})" for m in _sizes(results))
             for arm in ARMS
         )
         + ".",
         {
-            "agreement_error": errors._asdict(),
-            "agreement_loss": losses._asdict(),
-            **{key: gap._asdict() for key, gap in gaps.items()},
+            "agreement_error": _plain(errors),
+            "agreement_loss": _plain(losses),
+            **{key: _plain(gap) for key, gap in gaps.items()},
         },
     )
 
@@ -225,7 +225,7 @@ def judge_convex(results: Results) -> Finding:
         f"more in all {len(results)} runs), and the plain class mean does by {mean}. No convex weights whatever would "
         f"do for a share of {outside} of the centres: these lie outside the hull of their class, all centres on "
         f"average {distance} of the spread away from it.",
-        {"least_own_residual": least, **{key: value._asdict() for key, value in found.items()}},
+        {"least_own_residual": least, **{key: _plain(value) for key, value in found.items()}},
     )
 
 
@@ -270,7 +270,7 @@ def summarize(spec: TheorySpec, results: Results) -> Summary:
         for arm in ARMS:
             found = list(_by_seed(measured, arm, samples).values())
             medians = {
-                title: interval([r.metrics[metric] for r in found]).median if found else None
+                title: bootstrap_interval([r.metrics[metric] for r in found]).estimate if found else None
                 for title, metric in columns.items()
             }
             rows.append({"m": samples, "head": HEAD_STYLES[arm].label, "seeds": len(found), **medians})
@@ -292,7 +292,7 @@ def _values(results: Results, metric: str) -> list[float]:
 
 def over_seeds(results: Results, arm: str, samples: int, metric: str) -> Interval:
     """Return a metric's median and interval over the seeds of one head and size."""
-    return interval([result.metrics[metric] for result in _by_seed(results, arm, samples).values()])
+    return bootstrap_interval([result.metrics[metric] for result in _by_seed(results, arm, samples).values()])
 
 
 def _all_below(intervals: Iterable[Interval], limit: float) -> bool | None:
@@ -314,7 +314,12 @@ def _by_seed(results: Results, arm: str, samples: int) -> dict[int, CellResult]:
 
 
 def _named(what: str, intervals: Mapping[str, Interval]) -> dict[str, Any]:
-    return {f"{what}_{key}": found._asdict() for key, found in intervals.items()}
+    return {f"{what}_{key}": _plain(found) for key, found in intervals.items()}
+
+
+def _plain(found: Interval) -> dict[str, float]:
+    # Summaries on disk say which statistic it is.
+    return {"median": found.estimate, "low": found.low, "high": found.high}
 
 
 def _opponent(key: str) -> str:

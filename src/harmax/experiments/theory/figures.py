@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from harmax.analysis import bootstrap_interval
 from harmax.experiments import drawing
 from harmax.experiments.palette import HEAD_STYLES
 from harmax.experiments.spec import Picture
 from harmax.experiments.theory.claims import Results, error_gap, loss_gap
-from harmax.experiments.theory.measures import interval
 from harmax.experiments.theory.training import ARMS, HARMONIC, PLANE, PLANE_ARMS, TheorySpec
 from harmax.store import CellResult
 
@@ -190,16 +190,16 @@ def _over_sizes(
     for cell, result in results.items():
         if cell.arm == arm:
             found.setdefault(cell.samples, []).append(value(result))
-    sizes = [size for size in sorted(found) if np.isfinite(interval(found[size]).median)]
+    sizes = [size for size in sorted(found) if np.isfinite(bootstrap_interval(found[size]).estimate)]
     if not sizes:
         return
     if strip:
         for size in sizes:
             beside = [size * shift / 1.05] * len(found[size])
             axes.plot(beside, found[size], ".", color=style.color, alpha=0.4, markersize=4)
-    middles = [interval(found[size]) for size in sizes]
-    medians = np.array([m.median for m in middles])
-    highs = np.array([m.high if np.isfinite(m.high) else m.median for m in middles])
+    middles = [bootstrap_interval(found[size]) for size in sizes]
+    medians = np.array([m.estimate for m in middles])
+    highs = np.array([m.high if np.isfinite(m.high) else m.estimate for m in middles])
     lows = np.array([m.low for m in middles])
     axes.errorbar(
         np.array(sizes) * shift,

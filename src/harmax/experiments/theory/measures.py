@@ -1,8 +1,7 @@
-"""What the `theory` experiment measures on a trained head: stationarity, hulls, growth, and intervals over seeds."""
+"""What the `theory` experiment measures on a trained head: stationarity, hulls, growth."""
 
 # B training points, K classes, D features, T recorded steps
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -152,27 +151,3 @@ def growth(step: np.ndarray, norm: np.ndarray) -> Growth:
     straightness = 1 - left / scatter if scatter > 0 else np.nan
     late = norm[-1] / norm[np.searchsorted(step, step[-1] / 10)] - 1
     return Growth(round(float(slope), 12), round(float(straightness), 12), float(late))
-
-
-class Interval(NamedTuple):
-    """A median over seeds and the 95 % bootstrap interval around it."""
-
-    median: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.median:.3g} [{self.low:.3g}, {self.high:.3g}]"
-
-
-def interval(values: Sequence[float]) -> Interval:
-    """Return the median and its 95 % percentile bootstrap interval over seeds; infinities are allowed.
-
-    >>> interval([1.0, 2.0, float("inf")])
-    Interval(median=2.0, low=1.0, high=inf)
-    """
-    found = np.asarray(values, dtype=float)
-    draws = np.random.default_rng(0).integers(len(found), size=(2000, len(found)))
-    # Whole ranks: between two infinities there is nothing to interpolate.
-    low, high = np.quantile(np.median(found[draws], axis=1), [0.025, 0.975], method="nearest")
-    return Interval(float(np.median(found)), float(low), float(high))
