@@ -7,6 +7,7 @@
 torch.Size([8, 3])
 """
 
+import importlib
 from typing import Any
 
 from harmax.functional import (
@@ -26,12 +27,16 @@ __version__ = "0.1.0"
 __all__ = [
     "HEADS",
     "IMPLS",
+    "Ensemble",
     "HarmonicHead",
     "HarmonicLoss",
+    "History",
     "LearnableHarmonicHead",
     "LossOptions",
     "LossOutput",
+    "Plan",
     "__version__",
+    "fit",
     "harmax",
     "harmonic_logits",
     "harmonic_loss",
@@ -43,14 +48,18 @@ __all__ = [
 ]
 
 
+# Loaded on first use: a model that only needs a head should not pay for experiments, stored runs and stacked training.
+_LATER = {
+    "run": "harmax.engine",
+    "open_runs": "harmax.store",
+    "Ensemble": "harmax.ensemble",
+    "History": "harmax.ensemble",
+    "Plan": "harmax.ensemble",
+    "fit": "harmax.ensemble",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # Experiments and stored runs are loaded on first use: a model that only needs a head should not pay for them.
-    if name == "run":
-        from harmax.engine import run
-
-        return run
-    if name == "open_runs":
-        from harmax.store import open_runs
-
-        return open_runs
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'harmax' has no attribute {name!r}")

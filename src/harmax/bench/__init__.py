@@ -7,12 +7,13 @@ and keeps them under benchmarks/results.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harmax.bench import imports, loss
+from harmax.bench import ensemble, imports, loss
 from harmax.bench.options import BenchOptions
 
 BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "loss": loss.rows,
     "import": imports.rows,
+    "ensemble": ensemble.rows,
 }
 
 __all__ = ["BENCHMARKS", "BenchOptions"]

@@ -12,6 +12,6 @@ class BenchOptions:
     device: str = "cpu"
     """Where to measure."""
     threads: int | None = None
-    """CPU threads; None: torch's own choice."""
+    """CPU threads; None: one for ensembles, else torch's own choice."""
     repeats: int = 9
     """Timed steps of each subject, taken in turn so that noise falls on all alike."""

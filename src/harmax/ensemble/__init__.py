@@ -1,0 +1,14 @@
+"""Hundreds of small models trained as one: `Ensemble` holds them, `fit` trains them.
+
+stack.py puts parameters together, step.py has the mathematics, trace.py turns it into a graph, batches.py shuffles,
+trainer.py runs epochs on a device, parts.py cuts what is too large, fit.py trains one ensemble or several side by side,
+worker.py uses the other cores. plain.py is the specification: one run, one step after the other.
+"""
+
+from harmax.ensemble.fit import fit, fit_all
+from harmax.ensemble.parts import Job
+from harmax.ensemble.plan import History, Plan
+from harmax.ensemble.stack import Ensemble
+from harmax.ensemble.worker import cores
+
+__all__ = ["Ensemble", "History", "Job", "Plan", "cores", "fit", "fit_all"]

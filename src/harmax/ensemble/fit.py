@@ -1,0 +1,129 @@
+"""Training ensembles: one, or several side by side."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harmax.ensemble.parts import Job, Parts, train_parts
+from harmax.ensemble.plan import History, Plan, Rows
+from harmax.ensemble.progress import Progress, TellProgress
+from harmax.ensemble.stack import Ensemble
+from harmax.ensemble.worker import Worker, train_in_processes
+
+
+def fit(
+    ensemble: Ensemble,
+    splits: Sequence[Rows],
+    plan: Plan,
+    *,
+    progress: TellProgress | None = None,
+    checkpoint: Path | str | None = None,
+) -> History:
+    """Train all runs of an ensemble as one; each ends where it would have ended alone.
+
+    Args:
+        ensemble: the models; their parameters are changed at the end.
+        splits: the data of each run, as `harmax.data.make_split` gives it.
+        plan: how to train.
+        progress: called now and then with the fraction done and a few words.
+        checkpoint: a folder for the state on the way; a later call with the same arguments goes on from there.
+
+    >>> from harmax.data import find_task, make_split
+    >>> from harmax.nn import MLP
+    >>> task = find_task("modular_addition", modulus=5)
+    >>> runs = Ensemble(lambda: MLP(5, 2, exponent=2.0), seeds=[0, 1], device="cpu")
+    >>> history = fit(runs, [make_split(task, seed) for seed in (0, 1)], Plan(epochs=3))
+    >>> history.test_accuracy.shape
+    (2, 3)
+    """
+    ((_, history),) = fit_all([Job(ensemble, splits, plan)], progress=progress, checkpoint=checkpoint)
+    return history
+
+
+def fit_all(
+    jobs: Sequence[Job],
+    *,
+    progress: TellProgress | None = None,
+    checkpoint: Path | str | None = None,
+    workers: int = 1,
+) -> Iterator[tuple[Job, History]]:
+    """Train several ensembles, side by side on a GPU or in several processes, and yield each as soon as it is done.
+
+    Args:
+        jobs: what to train; runs that can share an ensemble should, since side by side is second best.
+        progress: called now and then with the fraction done and a few words.
+        checkpoint: a folder for the states on the way.
+        workers: processes; on a CPU they train, on a GPU they compile ahead. Models and data must be picklable.
+    """
+    tell = Progress(jobs, progress)
+    on_gpu = any(job.ensemble.device.type == "cuda" for job in jobs)
+    if on_gpu:
+        yield from _fit_side_by_side(jobs, tell, checkpoint, workers)
+    elif workers > 1 and len(jobs) > 1:
+        yield from _fit_in_processes(jobs, tell, checkpoint, min(workers, len(jobs)))
+    else:
+        for number, job in enumerate(jobs):
+            for parts in train_parts(job, checkpoint):
+                tell(number, parts.status())
+            yield job, parts.history()
+
+
+def _fit_in_processes(
+    jobs: Sequence[Job], tell: "Progress", checkpoint: Path | str | None, workers: int
+) -> Iterator[tuple[Job, History]]:
+    where = None if checkpoint is None else str(checkpoint)
+    for number, (kind, content) in train_in_processes(jobs, workers, where):
+        if kind == "progress":
+            tell(number, content)
+            continue
+        history, states = content
+        for model, state in zip(jobs[number].ensemble, states, strict=True):
+            model.load_state_dict(state)
+        yield jobs[number], history
+
+
+def _fit_side_by_side(
+    jobs: Sequence[Job], tell: "Progress", checkpoint: Path | str | None, workers: int
+) -> Iterator[tuple[Job, History]]:
+    """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns."""
+    upcoming = _compiled_ahead(jobs, workers)
+    active: dict[int, Parts] = {}
+    left = len(jobs)
+    while left or active:
+        number = next(upcoming) if left else None
+        if number is not None:
+            # The others have a block of epochs to go on with meanwhile.
+            active[number] = Parts(jobs[number], checkpoint)
+            left -= 1
+        advanced = [number for number, parts in active.items() if parts.ready]
+        for number in advanced:
+            done = active[number].advance()
+            tell(number, active[number].status())
+            if done:
+                yield jobs[number], active.pop(number).history()
+        if number is None and not advanced:
+            time.sleep(0.002)
+
+
+def _compiled_ahead(jobs: Sequence[Job], workers: int) -> Iterator[int | None]:
+    """Compile jobs in processes, some at a time, into torch's cache on disk; yield their numbers, None in between.
+
+    Compilation keeps one core busy for as long as a small training takes; read from the cache it is a matter of
+    seconds. A process that fails has only not helped.
+    """
+    waiting, running = list(range(len(jobs))), dict[int, Worker]()
+    if workers <= 1 or len(jobs) == 1:
+        yield from waiting
+        return
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                number = waiting.pop(0)
+                running[number] = Worker("compile", jobs[number])
+            ended = next((number for number, worker in running.items() if worker.process.poll() is not None), None)
+            if ended is not None:
+                del running[ended]
+            yield ended
+    finally:
+        for worker in running.values():
+            worker.stop()

@@ -1,0 +1,27 @@
+"""How much memory there is, and how many runs it holds."""
+
+import os
+
+import torch
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return the bytes that can still be taken on a device."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        # What torch's allocator holds but does not use is free too.
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def in_words(size: int) -> str:
+    """Return a size that a person can read.
+
+    >>> in_words(3 * 2**30)
+    '3.0 GiB'
+    """
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
