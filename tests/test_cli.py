@@ -12,6 +12,7 @@ import pytest
 from harmax import IMPLS
 from harmax.cli.main import main
 from harmax.experiments import EXPERIMENTS
+from harmax.experiments.spec import view
 from harmax.experiments.toy_cases import EXPERIMENT, ToySpec
 
 Capture = pytest.CaptureFixture[str]
@@ -47,7 +48,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_list(capsys: Capture) -> None:
     assert main(["list"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"toy_cases  Fig. 1 b, c   {EXPERIMENT.title}"]
+    assert capsys.readouterr().out.splitlines() == [f"toy_cases  Fig. 1 b, c  {EXPERIMENT.title}"]
 
 
 def test_list_json(capsys: Capture) -> None:
@@ -55,6 +56,41 @@ def test_list_json(capsys: Capture) -> None:
     (entry,) = json.loads(capsys.readouterr().out)
     assert entry["name"] == "toy_cases"
     assert entry["cells"] == {"smoke": 3, "quick": 3, "full": 3}
+    assert entry["source"] is None
+
+
+def add_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = EXPERIMENTS["toy_cases"]
+    words = {"name": "toy_view", "title": "Another look", "figure": "Fig. 9", "claims": whole.claims}
+    monkeypatch.setitem(
+        EXPERIMENTS, "toy_view", view(whole, summarize=whole.summarize, figures=lambda spec, results: {}, **words)
+    )
+
+
+def test_list_says_whose_runs_a_view_reads(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_view(monkeypatch)
+    assert main(["list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "toy_view   Fig. 9       Another look (reads toy_cases)"
+
+
+def test_reproduce_trains_once_for_a_view_and_tries_a_failure_once(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, groups = EXPERIMENTS["toy_cases"], []
+
+    def run_cells(spec: Any, cells: Any, progress: Any) -> Any:
+        groups.append(cells[0].arm)
+        if cells[0].arm == "cross_entropy":
+            raise RuntimeError("out of paper")
+        return whole.run_cells(spec, cells, progress)
+
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, run_cells=run_cells))
+    add_view(monkeypatch)
+    assert main(["reproduce", "--smoke", "--folder", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert sorted(groups) == ["cross_entropy", "cross_entropy_bias", "harmonic"]
+    assert "toy_view (smoke): 2 of 3 cells of toy_cases done, 1 failed" in printed.out
+    assert printed.err.count("out of paper") == 1
 
 
 def test_run_prints_verdicts_on_stdout_and_progress_on_stderr(tmp_path: Path, capsys: Capture) -> None:
@@ -97,6 +133,8 @@ def test_seeds(tmp_path: Path, capsys: Capture, text: str, seeds: list[int]) -> 
         (["run", "toy_cases", "--seeds", "many"], "`--seeds` must be a number of seeds"),
         (["run", "toy_cases", "--seeds", "0"], "`seeds` must be a positive number"),
         (["run", "toy_cases", "--smoke", "--full"], "must not come together"),
+        (["run", "toy_cases", "--device", "abacus"], "`device` must be one that this machine has (cpu"),
+        (["reproduce", "--device", "abacus"], "`device` must be one that this machine has (cpu"),
         (["report"], "must be a folder of runs"),
     ],
 )
@@ -238,7 +276,7 @@ def test_exit_status_reaches_the_shell(tmp_path: Path) -> None:
     assert command("frobnicate").returncode == 2
     wrong = command("run", "toy_case", "--folder", str(tmp_path))
     assert wrong.returncode == 2
-    assert "did you mean 'toy_cases'?" in wrong.stderr
+    assert "did you mean 'toy_cases'" in wrong.stderr
     listed = command("list")
     assert listed.returncode == 0
     assert listed.stderr == ""

@@ -1,5 +1,6 @@
 """Runs resume, failures stay small, and nothing finished is computed twice."""
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harmax import environment
 from harmax.engine import Event, run
-from harmax.experiments.spec import NOT_DECIDED, Cell, Claim, Experiment, Progress, Spec, Summary, Verdict
+from harmax.experiments.spec import NOT_DECIDED, Cell, Claim, Context, Experiment, Spec, Summary, Verdict, view
 from harmax.extras import MissingExtraError
 from harmax.store import CellResult
 
@@ -33,13 +35,11 @@ Hook = Callable[[DemoCell], None]
 def demo(calls: list[str], hook: Hook = lambda cell: None) -> Experiment[DemoSpec, DemoCell]:
     """An experiment that notes each cell it computes and lets a test fail or interrupt one."""
 
-    def run_cells(
-        spec: DemoSpec, cells: Sequence[DemoCell], progress: Progress
-    ) -> Iterator[tuple[DemoCell, CellResult]]:
+    def run_cells(spec: DemoSpec, cells: Sequence[DemoCell], context: Context) -> Iterator[tuple[DemoCell, CellResult]]:
         for index, cell in enumerate(cells):
             hook(cell)
             calls.append(cell.name)
-            progress(index / len(cells))
+            context(index / len(cells))
             generator = np.random.default_rng(cell.seed)
             yield cell, CellResult(arrays={"x": spec.scale * generator.normal(size=4)}, metrics={"seed": cell.seed})
 
@@ -191,3 +191,133 @@ def test_a_missing_extra_is_told_before_any_work(tmp_path: Path, monkeypatch: py
     with pytest.raises(MissingExtraError, match=r'pip install "harmax\[run\]"'):
         run("toy_cases", smoke=True, folder=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def view_of(source: Experiment[DemoSpec, DemoCell], version: int = 1) -> Experiment[DemoSpec, DemoCell]:
+    def summarize(spec: DemoSpec, results: Any) -> Summary:
+        total = sum(float(result.arrays["x"].sum()) for result in results.values())
+        return Summary((Verdict("seen", NOT_DECIDED, f"{len(results)} cells", {"total": total}),))
+
+    claims = (Claim("seen", "It sees.", "Nothing."),)
+    words = {"name": "look", "title": "Look", "figure": "Fig. 9", "claims": claims, "version": version}
+    return view(source, summarize=summarize, figures=lambda spec, results: {}, **words)
+
+
+def test_a_view_has_its_source_run_and_is_judged_on_its_results(tmp_path: Path) -> None:
+    calls: list[str] = []
+    look = run(view_of(demo(calls)), folder=tmp_path, seeds=3)
+    assert len(calls) == 6
+    (trained,) = (tmp_path / "demo").iterdir()
+    assert look.source == f"demo/{trained.name}"
+    assert sorted(path.name for path in look.folder.iterdir()) == ["config.json", "summary.json"]
+    assert look.summary is not None
+    assert look.summary["experiment"] == "look"
+    assert look.summary["cells"] == {"done": 6, "failed": 0, "damaged": 0, "total": 6}
+    whole = run(demo(calls), folder=tmp_path, seeds=3)
+    total = sum(result.arrays["x"].sum() for result in whole.results.values())
+    assert look.summary["verdicts"][0]["numbers"]["total"] == pytest.approx(total)
+    assert look.environments == whole.environments
+    run(view_of(demo(calls)), folder=tmp_path, seeds=3)
+    assert len(calls) == 6
+
+
+def test_a_view_completes_what_its_source_lacks(tmp_path: Path) -> None:
+    calls: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        run(demo(calls, fail_at("group=b,seed=0", KeyboardInterrupt)), folder=tmp_path)
+    assert len(calls) == 2
+    look = run(view_of(demo(calls)), folder=tmp_path)
+    assert len(calls) == 4
+    assert len(look.done) == 4
+
+
+def test_a_views_counts_are_its_sources(tmp_path: Path) -> None:
+    broken = demo([], fail_at("group=a,seed=1", ZeroDivisionError))
+    look = run(view_of(broken), folder=tmp_path)
+    assert list(look.failed) == ["group=a,seed=1"]
+    assert look.summary is not None
+    assert look.summary["cells"] == {"done": 3, "failed": 1, "damaged": 0, "total": 4}
+    mended = run(view_of(demo([])), folder=tmp_path)
+    assert not mended.failed
+
+
+def test_a_views_key_changes_with_its_sources_version(tmp_path: Path) -> None:
+    keys = {
+        run(view_of(replace(demo([]), version=of_source), version), smoke=True, folder=tmp_path).folder
+        for of_source in (1, 2)
+        for version in (1, 2)
+    }
+    assert len(keys) == 4
+    assert len(list((tmp_path / "demo").iterdir())) == 2
+
+
+def with_partial_state(seen: list[str], hook: Hook) -> Experiment[DemoSpec, DemoCell]:
+    def run_cells(spec: DemoSpec, cells: Sequence[DemoCell], context: Context) -> Iterator[Any]:
+        context.scratch.mkdir(parents=True, exist_ok=True)
+        state = context.scratch / "state"
+        seen.append(state.read_text() if state.exists() else "")
+        state.write_text(cells[0].group)
+        for cell in cells:
+            hook(cell)
+            yield cell, CellResult()
+
+    return replace(demo([]), run_cells=run_cells)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_partial_state_outlives_an_interruption_and_goes_with_the_group(tmp_path: Path, error: type) -> None:
+    seen: list[str] = []
+    cut = with_partial_state(seen, fail_at("group=b,seed=1", error))
+    with contextlib.suppress(KeyboardInterrupt):
+        run(cut, folder=tmp_path)
+    assert seen == ["", ""], "one group must not see another's state"
+    assert [path.read_text() for path in tmp_path.rglob("state")] == ["b"]
+    result = run(with_partial_state(seen, lambda cell: None), folder=tmp_path)
+    assert seen == ["", "", "b"]
+    assert not (result.folder / "partial").exists()
+
+
+def test_the_device_reaches_the_cells_and_the_record_but_not_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "choose_device", lambda wanted: wanted or "cpu")
+    monkeypatch.setattr("harmax.engine.choose_device", lambda wanted: wanted or "cuda")
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: f"Abacus at {device}")
+    devices: list[str] = []
+
+    def run_cells(spec: DemoSpec, cells: Sequence[DemoCell], context: Context) -> Iterator[Any]:
+        devices.append(context.device)
+        return ((cell, CellResult()) for cell in cells)
+
+    fast = replace(demo([]), run_cells=run_cells, accelerated=True)
+    folders = {run(fast, folder=tmp_path / name, device=name).folder.name for name in ("cpu", "cuda", "cuda:1")}
+    assert len(folders) == 1
+    assert devices == ["cpu"] * 2 + ["cuda"] * 2 + ["cuda:1"] * 2
+    (record,) = run(fast, folder=tmp_path / "cuda:1").environments
+    assert record["device"] == "Abacus at cuda:1"
+    slow = run(demo([]), folder=tmp_path)
+    assert slow.environments[0]["device"].endswith("CPU")
+    with pytest.raises(ValueError, match="`device` must be cpu for `demo`, which uses no other, got 'cuda'"):
+        run(demo([]), folder=tmp_path / "none", device="cuda")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "meta", ""])
+def test_a_device_that_is_not_there_is_refused_before_any_work(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ValueError, match="`device` must be one that this machine has"):
+        run(demo([]), folder=tmp_path, device=device)
+    assert not list(tmp_path.iterdir())
+
+
+def test_failed_cells_can_be_left_alone(tmp_path: Path) -> None:
+    run(demo([], fail_at("group=a,seed=1", ValueError)), folder=tmp_path)
+    calls: list[str] = []
+    result = run(demo(calls), folder=tmp_path, retry=False)
+    assert not calls
+    assert list(result.failed) == ["group=a,seed=1"]
+
+
+def test_the_time_of_cells_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr("harmax.engine.local.time.perf_counter", lambda: float(next(clock)))
+    assert run(demo([]), folder=tmp_path).seconds == 4

@@ -13,7 +13,7 @@ import pytest
 
 from harmax.engine import run
 from harmax.experiments import EXPERIMENTS, drawing
-from harmax.experiments.spec import REPRODUCED, Cell, Claim, Experiment, Picture, Spec, Summary, Table, Verdict
+from harmax.experiments.spec import REPRODUCED, Cell, Claim, Experiment, Picture, Spec, Summary, Table, Verdict, view
 from harmax.report import write_report, write_results
 from harmax.report.figures import house_style, to_svg
 from harmax.store import CellResult
@@ -178,6 +178,59 @@ def test_a_run_of_another_version_is_left_out(
     report = write_report(tmp_path)
     assert report.sections[0].run is None
     assert "another version" in report.damaged[0].reason or "written by version 1" in report.damaged[0].reason
+
+
+@pytest.fixture
+def look(monkeypatch: pytest.MonkeyPatch) -> Experiment[DemoSpec, DemoCell]:
+    """A view of the demo, in the list of experiments."""
+    made = view(
+        DEMO,
+        name="look",
+        title="Another look",
+        figure="Fig. 9",
+        claims=(Claim("seen", "It sees.", "Nothing."),),
+        summarize=lambda spec, results: Summary((Verdict("seen", REPRODUCED, f"saw {len(results)} cells"),)),
+        figures=lambda spec, results: {"look_figure": draw(spec, results)["demo_figure"]},
+    )
+    monkeypatch.setitem(EXPERIMENTS, "look", made)
+    return made
+
+
+@pytest.mark.usefixtures("look")
+def test_a_view_is_drawn_from_its_sources_results(tmp_path: Path) -> None:
+    run("look", folder=tmp_path)
+    report = write_report(tmp_path)
+    assert [section.command for section in report.sections] == ["harmax run demo", "harmax run look"]
+    text = report.path.read_text()
+    assert "saw 2 cells" in text
+    assert '2 of 2 cells of <a href="#demo">demo</a> finished' in text
+    assert text.count("<svg") == 2
+    assert [target.name for target in write_results(tmp_path, tmp_path / "results")] == ["demo", "look"]
+    assert (tmp_path / "results/look/look_figure.png").exists()
+
+
+def test_a_view_counts_its_sources_failures_and_names_them_once(
+    tmp_path: Path, look: Experiment[DemoSpec, DemoCell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = replace(DEMO, profiles={"quick": DemoSpec(seeds=(0, 1), fail=True)})
+    monkeypatch.setitem(EXPERIMENTS, "demo", failing)
+    monkeypatch.setitem(EXPERIMENTS, "look", replace(look, profiles=failing.profiles, source=failing))
+    run("look", folder=tmp_path)
+    report = write_report(tmp_path)
+    assert [entry["failed"] for entry in report.to_dict()["experiments"]] == [1, 1]
+    assert report.path.read_text().count("<summary>failed: ") == 1
+
+
+def test_a_view_of_another_version_of_its_source_is_left_out(
+    tmp_path: Path, look: Experiment[DemoSpec, DemoCell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = run("look", folder=tmp_path)
+    monkeypatch.setitem(EXPERIMENTS, "look", replace(look, source=replace(DEMO, version=2)))
+    report = write_report(tmp_path)
+    assert report.sections[1].run is None
+    (damage,) = report.damaged
+    assert damage.path == made.folder
+    assert f"reads the cells of {made.source}" in damage.reason
 
 
 def test_an_experiment_that_never_ran_says_how_to_run_it(tmp_path: Path) -> None:

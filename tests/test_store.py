@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import sys
 from pathlib import Path
 
@@ -197,6 +198,30 @@ def test_a_folder_left_empty_by_an_early_crash_is_started_over(tmp_path: Path) -
     assert not open_runs(tmp_path).runs
     assert not open_runs(tmp_path).damaged
     assert create(tmp_path).pending == ["seed=0", "seed=1"]
+
+
+def test_a_view_shows_its_sources_cells_and_has_a_key_of_its_own(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    run.write("seed=0", RESULT)
+    run.fail("seed=1", "broken")
+    same = {"version": 1, "profile": "quick", "spec": run.config["spec"], "cells": run.cells}
+    look = Run.create(tmp_path, experiment="look", source=f"demo/{run.folder.name}", **same)
+    assert look.folder != Run.create(tmp_path, experiment="look", **same).folder
+    again = Run.open(look.folder)
+    assert (again.done, again.pending, again.failed) == (["seed=0"], ["seed=1"], {"seed=1": "broken"})
+    np.testing.assert_array_equal(again.results["seed=0"].curves["loss"], RESULT.curves["loss"])
+    assert not (look.folder / "cells").exists()
+    flip_last_byte(run.folder / "cells/seed=0/arrays.safetensors")
+    assert [damage.path.name for damage in Run.open(look.folder).damaged] == ["seed=0"]
+    assert len(open_runs(tmp_path).damaged) == 1
+    shutil.rmtree(run.folder)
+    assert Run.open(look.folder).pending == ["seed=0", "seed=1"]
+
+
+@pytest.mark.parametrize("source", ["../../etc", "demo/", "/demo/0123456789ab", 3])
+def test_a_view_cannot_lead_out_of_the_folder_of_runs(tmp_path: Path, source: object) -> None:
+    with pytest.raises(DamagedError, match=r"config\.json must hold"):
+        Run.create(tmp_path, experiment="look", version=1, profile="quick", spec={}, cells={}, source=source)
 
 
 def test_query(tmp_path: Path) -> None:

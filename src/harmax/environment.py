@@ -1,4 +1,4 @@
-"""What computed a result: versions, device, commit. No dates and no names of machines."""
+"""What computes a result: device, versions, commit. No dates and no names of machines."""
 
 import platform
 import subprocess
@@ -9,18 +9,35 @@ from typing import Any
 import numpy as np
 
 
-def environment() -> dict[str, Any]:
-    """Describe this process: versions, device, threads, commit of the source."""
+def choose_device(wanted: str | None = None) -> str:
+    """Return the device that is wanted, if this machine has it; without a wish cuda where there is one, else cpu."""
     import torch
 
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU"
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    known = ["cpu", *(["cuda"] if gpus else []), *gpus]
+    if wanted is None:
+        return "cuda" if gpus else "cpu"
+    if wanted not in known:
+        raise ValueError(
+            f"`device` must be one that this machine has ({', '.join(known)}), got {wanted!r}; "
+            "leave it out for the best."
+        )
+    return wanted
+
+
+def environment(device: str | None = None) -> dict[str, Any]:
+    """Describe this process: versions, the device it computes on, threads, commit of the source."""
+    import torch
+
+    device = choose_device(device)
+    name = platform.machine() + " CPU" if device == "cpu" else torch.cuda.get_device_name(device)
     return {
         "harmax": version("harmax"),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "system": platform.system(),
-        "device": device,
+        "device": name,
         "threads": torch.get_num_threads(),
         "commit": _commit(),
     }

@@ -5,6 +5,9 @@
         cells/<cell>/curves.safetensors  arrays.safetensors  metrics.json
         cells/<cell>/done                 written last: sizes and digests of the three files above
         cells/<cell>/failed.json          the error of the last attempt, where there is no `done`
+        partial/<group>/                  what an unfinished group of cells keeps for itself
+
+A view has config.json and summary.json alone: its config names the run folder that holds its cells, as `source`.
 
 Nothing here knows what an experiment is: a spec and a cell are dictionaries of plain values.
 """
@@ -12,6 +15,7 @@ Nothing here knows what an experiment is: a spec and a cell are dictionaries of 
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +31,7 @@ from harmax.functional import unknown
 
 CELL_FILES = ("curves.safetensors", "arrays.safetensors", "metrics.json")
 CELL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
+SOURCE = re.compile(r"\w+/[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -49,27 +54,30 @@ class CellResult:
     metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
-def spec_hash(experiment: str, version: int, spec: Mapping[str, Any]) -> str:
-    """Return the key of a run: a digest of everything that decides its numbers.
+def spec_hash(experiment: str, version: int, spec: Mapping[str, Any], *, source: str | None = None) -> str:
+    """Return the key of a run: a digest of everything that decides its numbers, a view's source included.
 
     >>> spec_hash("toy_cases", 1, {"steps": 10})
     '8ad8100f4302'
     """
     # Sorted, so that the order in which fields are declared does not count.
     fields = dict(sorted(json.loads(to_json(spec)).items()))
-    text = to_json({"experiment": experiment, "spec": fields, "version": version})
+    origin = {} if source is None else {"source": source}
+    text = to_json({"experiment": experiment, "spec": fields, "version": version, **origin})
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Run:
     """One run folder: what was asked, the cells that are finished, those that failed, the summary.
 
-    `config` is what config.json holds; `damaged` lists cells whose files are not what `done` says.
+    `config` is what config.json holds; `damaged` lists cells whose files are not what `done` says. `home` is the folder
+    with the cells: another one than `folder` for a view, which shows its source's cells as if they were its own.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
         self.folder = folder
         self.config = config
+        self.home = folder if self.source is None else folder.parents[1] / self.source
 
     def __repr__(self) -> str:
         return (
@@ -88,12 +96,16 @@ class Run:
         spec: Mapping[str, Any],
         cells: Mapping[str, Mapping[str, Any]],
         overrides: Mapping[str, Any] | None = None,
+        source: str | None = None,
     ) -> "Run":
-        """Open the run folder of a spec, making it first where there is none."""
+        """Open the run folder of a spec, making it first where there is none.
+
+        `source` is the folder of the run whose cells this one reads, as <experiment>/<spec-hash>.
+        """
         for name in cells:
             if not CELL_NAME.fullmatch(name):
                 raise ValueError(f"a cell's name must match {CELL_NAME.pattern}, got {name!r}; rename the cell.")
-        folder = Path(root) / experiment / spec_hash(experiment, version, spec)
+        folder = Path(root) / experiment / spec_hash(experiment, version, spec, source=source)
         if not is_started(folder):
             config = {
                 "experiment": experiment,
@@ -102,6 +114,7 @@ class Run:
                 "spec": spec,
                 "overrides": overrides or {},
                 "cells": cells,
+                **({} if source is None else {"source": source}),
             }
             write_json(folder / "config.json", config)
         try:
@@ -118,10 +131,12 @@ class Run:
         folder = Path(folder)
         config = read_json(folder / "config.json")
         try:
-            key = spec_hash(config["experiment"], config["version"], config["spec"])
+            source = config.get("source")
+            key = spec_hash(config["experiment"], config["version"], config["spec"], source=source)
             known = isinstance(config["profile"], str) and all(
                 isinstance(config[name], dict) for name in ("spec", "cells", "overrides")
             )
+            known = known and (source is None or SOURCE.fullmatch(source) is not None)
         except (KeyError, TypeError, AttributeError):
             known = False
         if not known:
@@ -141,6 +156,11 @@ class Run:
         return str(self.config["profile"])
 
     @property
+    def source(self) -> str | None:
+        """The run whose cells a view reads, as <experiment>/<spec-hash>; None where the cells are its own."""
+        return self.config.get("source")
+
+    @property
     def cells(self) -> dict[str, dict[str, Any]]:
         """Every cell the run should have, by name."""
         return dict(self.config["cells"])
@@ -149,7 +169,7 @@ class Run:
     def _checked(self) -> tuple[list[str], list[Damage]]:
         done, damaged = [], []
         for name in self.cells:
-            cell = self.folder / "cells" / name
+            cell = self._cell(name)
             if not (cell / "done").exists():
                 continue
             try:
@@ -174,7 +194,7 @@ class Run:
         """The error text of every cell whose last attempt failed."""
         failures = {}
         for name in self.cells:
-            cell = self.folder / "cells" / name
+            cell = self._cell(name)
             if (cell / "failed.json").exists() and not (cell / "done").exists():
                 try:
                     failures[name] = str(read_json(cell / "failed.json")["error"])
@@ -196,7 +216,7 @@ class Run:
     @property
     def seconds(self) -> float:
         """Time spent on the finished cells."""
-        return sum(read_json(self.folder / "cells" / name / "done")["seconds"] for name in self.done)
+        return sum(read_json(self._cell(name) / "done")["seconds"] for name in self.done)
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -207,15 +227,15 @@ class Run:
     @property
     def environments(self) -> list[dict[str, Any]]:
         """Every environment that worked on this run, first one first."""
-        path = self.folder / "env.json"
+        path = self.home / "env.json"
         found = read_json(path) if path.exists() else []
         if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
             raise DamagedError("env.json must hold a list of environments, and does not")
         return found
 
-    def record_environment(self) -> None:
-        """Add this process's environment to env.json unless it is already there."""
-        known, present = self.environments, environment()
+    def record_environment(self, device: str | None = None) -> None:
+        """Add this process's environment, computing on a device, to env.json unless it is already there."""
+        known, present = self.environments, environment(device)
         if present not in known:
             write_json(self.folder / "env.json", [*known, present])
 
@@ -224,7 +244,7 @@ class Run:
         with needs("run"):
             from safetensors.numpy import load_file
 
-        cell = self.folder / "cells" / name
+        cell = self._cell(name)
         metrics = read_json(cell / "metrics.json")
         return CellResult(load_file(cell / "curves.safetensors"), load_file(cell / "arrays.safetensors"), metrics)
 
@@ -233,7 +253,7 @@ class Run:
         with needs("run"):
             from safetensors.numpy import save
 
-        cell = self.folder / "cells" / name
+        cell = self._cell(name)
         contents = {
             "curves.safetensors": save(_plain_arrays(result.curves)),
             "arrays.safetensors": save(_plain_arrays(result.arrays)),
@@ -248,7 +268,18 @@ class Run:
 
     def fail(self, name: str, error: str) -> None:
         """Record that an attempt at a cell failed; the next run tries it again."""
-        write_json(self.folder / "cells" / name / "failed.json", {"error": error})
+        write_json(self._cell(name) / "failed.json", {"error": error})
+
+    def partial(self, group: str) -> Path:
+        """Return the folder in which a group of cells may keep partial state."""
+        return self.folder / "partial" / hashlib.sha256(group.encode()).hexdigest()[:12]
+
+    def drop_partial(self, group: str | None = None) -> None:
+        """Remove the partial state of a group, or of all, if there is any."""
+        shutil.rmtree(self.folder / "partial" if group is None else self.partial(group), ignore_errors=True)
+
+    def _cell(self, name: str) -> Path:
+        return self.home / "cells" / name
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Store the summary of the run."""
@@ -308,7 +339,8 @@ def open_runs(folder: Path | str = "runs") -> Runs:
             damaged.append(Damage(path, str(error)))
         else:
             runs.append(run)
-            damaged.extend(run.damaged)
+            if run.source is None:  # a view would name its source's cells once more
+                damaged.extend(run.damaged)
     return Runs(tuple(runs), tuple(damaged))
 
 

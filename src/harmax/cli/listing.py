@@ -8,7 +8,7 @@ from harmax.experiments import EXPERIMENTS
 
 @dataclass(frozen=True)
 class List:
-    """List the experiments: name, place in the paper, title."""
+    """List the experiments: name, place in the paper, title, and whose runs it reads if it trains nothing itself."""
 
     json: bool = False
     """Print one JSON array instead, with claims and sizes."""
@@ -23,6 +23,7 @@ class List:
                         "figure": experiment.figure,
                         "title": experiment.title,
                         "claims": {claim.id: claim.statement for claim in experiment.claims},
+                        "source": experiment.source and experiment.source.name,
                         "cells": {profile: len(experiment.cells(s)) for profile, s in experiment.profiles.items()},
                     }
                     for experiment in EXPERIMENTS.values()
@@ -30,6 +31,8 @@ class List:
             )
             return 0
         width = max(map(len, EXPERIMENTS), default=0)
+        place = max((len(experiment.figure) for experiment in EXPERIMENTS.values()), default=0)
         for experiment in EXPERIMENTS.values():
-            print(f"{experiment.name:<{width}}  {experiment.figure:<12}  {experiment.title}")
+            source = f" (reads {experiment.source.name})" if experiment.source else ""
+            print(f"{experiment.name:<{width}}  {experiment.figure:<{place}}  {experiment.title}{source}")
         return 0

@@ -9,7 +9,8 @@ import tyro
 
 from harmax.cli.progress import ShowProgress
 from harmax.cli.usage import UsageError, check_folder, checking_usage, parse_seeds, print_json
-from harmax.engine import ENGINES, find_experiment, run
+from harmax.engine import ENGINES, device_for, find_experiment, run
+from harmax.environment import choose_device
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import verdict_words
 from harmax.files import DamagedError
@@ -32,6 +33,8 @@ class RunExperiment:
     """Other seeds: how many (5), or which ones (3,7,9)."""
     folder: Path = Path("runs")
     """Where run folders live."""
+    device: str | None = None
+    """Where to compute: cpu, cuda, cuda:1; a GPU where there is one and the experiment uses it if left out."""
     engine: str = "local"
     """Where the work runs."""
     json: bool = False
@@ -43,12 +46,20 @@ class RunExperiment:
             check_folder(self.folder)
             profile = profile_of(self.smoke, self.full)
             seeds = parse_seeds(self.seeds)
-            find_experiment(self.name).resolve(profile, seeds)
+            experiment = find_experiment(self.name)
+            experiment.resolve(profile, seeds)
+            device_for(experiment, self.device)
             if self.engine not in ENGINES:
                 raise UsageError(unknown("engine", self.engine, ENGINES))
         with ShowProgress() as progress:
             result = run(
-                self.name, engine=self.engine, seeds=seeds, profile=profile, folder=self.folder, progress=progress
+                self.name,
+                engine=self.engine,
+                seeds=seeds,
+                profile=profile,
+                folder=self.folder,
+                device=self.device,
+                progress=progress,
             )
         complain(result)
         if self.json:
@@ -68,22 +79,33 @@ class Reproduce:
     """The paper's full settings instead of the quick ones."""
     folder: Path = Path("runs")
     """Where run folders live."""
+    device: str | None = None
+    """Where to compute what can be computed there: cpu, cuda, cuda:1; a GPU where there is one if left out."""
 
     def __call__(self) -> int:
         """Run everything, and print verdicts and the report's path."""
         with checking_usage():
             check_folder(self.folder)
             profile = profile_of(self.smoke, self.full)
+            choose_device(self.device)
         status = 0
-        for name in EXPERIMENTS:
+        for name, experiment in EXPERIMENTS.items():
             try:
                 with ShowProgress() as progress:
-                    result = run(name, profile=profile, folder=self.folder, progress=progress)
+                    result = run(
+                        name,
+                        profile=profile,
+                        folder=self.folder,
+                        device=self.device if experiment.accelerated else None,
+                        retry=experiment.source is None,  # the source has just had its second chance
+                        progress=progress,
+                    )
             except DamagedError as error:
                 print(f"harmax: {error}", file=sys.stderr)
                 status = 1
                 continue
-            complain(result)
+            if experiment.source is None:
+                complain(result)
             print_run(result)
             status = 1 if result.failed or result.damaged else status
         print(write_report(self.folder).path)
@@ -99,15 +121,18 @@ def profile_of(smoke: bool, full: bool) -> str:
 
 def complain(run: Run) -> None:
     """Say on standard error which cells failed or are damaged, and what to do."""
+    trained = run.home.parent.name
     for name, error in run.failed.items():
-        print(f"harmax: {run.experiment}, cell {name} failed: {error.strip().splitlines()[-1]}", file=sys.stderr)
+        print(f"harmax: {trained}, cell {name} failed: {error.strip().splitlines()[-1]}", file=sys.stderr)
     for damage in run.damaged:
         print(f"harmax: damaged and left alone: {damage}; delete it to run it again.", file=sys.stderr)
 
 
 def print_run(run: Run) -> None:
     """Print the verdicts of a run."""
-    print(f"{run.experiment} ({run.profile}): {len(run.done)} of {len(run.cells)} cells done, {len(run.failed)} failed")
+    origin = "" if run.source is None else f" of {run.home.parent.name}"
+    counts = f"{len(run.done)} of {len(run.cells)} cells{origin} done, {len(run.failed)} failed"
+    print(f"{run.experiment} ({run.profile}): {counts}")
     claims = {claim.id: claim for claim in find_experiment(run.experiment).claims}
     for verdict in (run.summary or {}).get("verdicts", []):
         words = verdict_words(verdict["verdict"], claims[verdict["claim"]])

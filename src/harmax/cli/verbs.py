@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from harmax.cli.analyze import Analyze
 from harmax.cli.bench import Bench
 from harmax.cli.doctor import Doctor
 from harmax.cli.listing import List
@@ -14,6 +15,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "list": List,
     "run": RunExperiment,
     "reproduce": Reproduce,
+    "analyze": Analyze,
     "report": WriteReport,
     "bench": Bench,
     "doctor": Doctor,

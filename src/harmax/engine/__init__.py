@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harmax.engine.local import Event, execute
+from harmax.environment import choose_device
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import Experiment
 from harmax.extras import needs
@@ -16,7 +17,7 @@ ENGINES: dict[str, Callable[..., None]] = {
     "local": execute,
 }
 
-__all__ = ["ENGINES", "Event", "find_experiment", "run"]
+__all__ = ["ENGINES", "Event", "device_for", "find_experiment", "run"]
 
 
 def run(
@@ -27,12 +28,14 @@ def run(
     smoke: bool = False,
     profile: str | None = None,
     folder: Path | str = "runs",
+    device: str | None = None,
+    retry: bool = True,
     progress: Callable[[Event], None] | None = None,
 ) -> Run:
     """Run an experiment, or what is left of it, and return its run folder.
 
     Finished cells are read, not computed again; failed ones are tried again. An interrupt leaves a folder from
-    which the same call goes on.
+    which the same call goes on. An experiment that only judges and draws another's runs has those finished first.
 
     Args:
         experiment: a name in `EXPERIMENTS`, or an `Experiment` of your own.
@@ -41,6 +44,8 @@ def run(
         smoke: short for `profile="smoke"`.
         profile: "smoke", "quick" (the default) or "full".
         folder: where run folders live.
+        device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it.
+        retry: whether cells that failed before are tried again.
         progress: called with an `Event` whenever there is something to tell.
     """
     if smoke and profile not in (None, "smoke"):
@@ -52,6 +57,18 @@ def run(
         raise ValueError(unknown("engine", engine, ENGINES))
     profile = "smoke" if smoke else profile or "quick"
     spec = chosen.resolve(profile, seeds)
+    place = device_for(chosen, device)
+    if chosen.source is not None:
+        run(
+            chosen.source,
+            engine=engine,
+            seeds=seeds,
+            profile=profile,
+            folder=folder,
+            device=device,
+            retry=retry,
+            progress=progress,
+        )
     result = Run.create(
         folder,
         experiment=chosen.name,
@@ -60,12 +77,29 @@ def run(
         spec=asdict(spec),
         cells={cell.name: asdict(cell) for cell in chosen.cells(spec)},
         overrides={} if seeds is None else {"seeds": spec.seeds},
+        source=chosen.source_key(spec),
     )
-    if result.pending:
-        result.record_environment()
-        ENGINES[engine](chosen, spec, result, progress or (lambda event: None))
+    if chosen.source is None:
+        names = [name for name in result.pending if retry or name not in result.failed]
+        if names:
+            result.record_environment(place)
+            ENGINES[engine](chosen, spec, result, names, device=place, progress=progress or (lambda event: None))
+        if not result.pending:
+            result.drop_partial()
     result.write_summary(chosen.summary_of(result))
     return result
+
+
+def device_for(experiment: Experiment[Any, Any], wanted: str | None) -> str:
+    """Return where an experiment computes: on the device that is wanted, if it and the machine can."""
+    device = choose_device(wanted)
+    if experiment.accelerated or device == "cpu":
+        return device
+    if wanted is None:
+        return "cpu"
+    raise ValueError(
+        f"`device` must be cpu for `{experiment.name}`, which uses no other, got {wanted!r}; leave it out."
+    )
 
 
 def find_experiment(name: str) -> Experiment[Any, Any]:

@@ -2,11 +2,11 @@
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from harmax.experiments.spec import Cell, Experiment, Spec
+from harmax.experiments.spec import Cell, Context, Experiment, Spec
 from harmax.store import Run
 
 S = TypeVar("S", bound=Spec)
@@ -25,33 +25,43 @@ class Event:
     message: str
 
 
-def execute(experiment: Experiment[S, C], spec: S, run: Run, progress: Callable[[Event], None]) -> None:
-    """Run every pending cell; a failure is recorded and the others go on, an interrupt keeps what is finished."""
-    pending = set(run.pending)
+def execute(
+    experiment: Experiment[S, C],
+    spec: S,
+    run: Run,
+    names: Collection[str],
+    *,
+    device: str,
+    progress: Callable[[Event], None],
+) -> None:
+    """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished."""
     total = len(run.cells)
     done, failed = len(run.done), 0
-    settled = total - len(pending)
+    settled = total - len(names)
 
     def tell(within: float, message: str) -> None:
         fraction = min(1.0, (settled + within) / total) if total else 1.0
         progress(Event(experiment.name, done, failed, total, fraction, message))
 
-    for group in experiment.groups(cell for cell in experiment.cells(spec) if cell.name in pending):
+    for group in experiment.groups(cell for cell in experiment.cells(spec) if cell.name in names):
         missing = {cell.name for cell in group}
+        key = repr(experiment.group(group[0]))
 
         def report(fraction: float, message: str = "", /, size: int = len(group), name: str = group[0].name) -> None:
             tell(fraction * size, message or name)
 
         tell(0.0, group[0].name)
-        start = time.perf_counter()
+        since = time.perf_counter()
         try:
-            for cell, result in experiment.run_cells(spec, group, report):
-                seconds = (time.perf_counter() - start) / len(group)
-                run.write(cell.name, result, seconds=seconds)
+            for cell, result in experiment.run_cells(spec, group, Context(run.partial(key), device, report)):
+                # Of cells that were computed together the first to come bears the time of all; the sum is right.
+                run.write(cell.name, result, seconds=time.perf_counter() - since)
+                since = time.perf_counter()
                 missing.discard(cell.name)
                 done += 1
             if missing:
                 raise RuntimeError(f"`{experiment.name}` must give a result for every cell; none came for {missing}.")
+            run.drop_partial(key)
         except Exception:
             error = traceback.format_exc()
             for name in sorted(missing):

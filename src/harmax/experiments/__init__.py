@@ -3,11 +3,27 @@
 from typing import Any
 
 from harmax.experiments import theory, toy_cases
+from harmax.experiments.algorithmic import (
+    cosets,
+    data_efficiency,
+    explained_variance,
+    grokking,
+    modular_case,
+    representations,
+    runs,
+)
 from harmax.experiments.spec import Experiment
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "toy_cases": toy_cases.EXPERIMENT,
     "theory": theory.EXPERIMENT,
+    "algorithmic": runs.EXPERIMENT,
+    "representations": representations.EXPERIMENT,
+    "explained_variance": explained_variance.EXPERIMENT,
+    "data_efficiency": data_efficiency.EXPERIMENT,
+    "grokking": grokking.EXPERIMENT,
+    "modular_case": modular_case.EXPERIMENT,
+    "cosets": cosets.EXPERIMENT,
 }
 
 __all__ = ["EXPERIMENTS"]

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.experiments.palette import CLASS_COLORS, HEAD_STYLES
+from harmax.experiments.palette import CLASS_COLORS, HEAD_STYLES, MODEL_STYLES
 from harmax.extras import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -31,10 +32,45 @@ def class_color(index: int) -> str:
 def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence[np.ndarray]) -> None:
     """Draw one head's curves: the median over seeds as a line, their range as a band."""
     style = HEAD_STYLES[head]
+    draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
+
+
+def draw_band(
+    axes: "Axes", x: np.ndarray, series: Sequence[np.ndarray], *, color: str, line: str = "-", label: str = ""
+) -> None:
+    """Draw the median of some curves as a line, their range as a band."""
     stacked = np.stack(series)
-    axes.plot(step, np.median(stacked, 0), color=style.color, linestyle=style.line, label=style.label)
+    axes.plot(x, np.median(stacked, 0), color=color, linestyle=line, label=label)
     if len(stacked) > 1:
-        axes.fill_between(step, stacked.min(0), stacked.max(0), color=style.color, alpha=0.18, linewidth=0)
+        axes.fill_between(x, stacked.min(0), stacked.max(0), color=color, alpha=0.18, linewidth=0)
+
+
+def spaced(count: int, most: int = 160) -> np.ndarray:
+    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
+
+    >>> spaced(1000, 5)
+    array([  0,   5,  31, 177, 999])
+    """
+    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
+    return np.unique(steps) - 1
+
+
+def model_handle(model: str, head: str) -> "Line2D":
+    """Return a legend's entry for one of the four small models."""
+    style = MODEL_STYLES[model, head]
+    return _line(style.label, color=style.color, linestyle=style.line, marker=style.marker, markersize=6)
+
+
+def mark_handle(label: str, marker: str, color: str, *, face: str | None = None, size: float = 6) -> "Line2D":
+    """Return a legend's entry for a mark."""
+    return _line(label, color=color, linestyle="none", marker=marker, markersize=size, markerfacecolor=face or color)
+
+
+def _line(label: str, **style: Any) -> "Line2D":
+    with needs("report"):
+        from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **style)
 
 
 def draw_weights(axes: "Axes", weight: np.ndarray, points: np.ndarray) -> None:

@@ -2,13 +2,15 @@
 
 An experiment is one file that ends in an `Experiment(...)` and one line in `EXPERIMENTS`. Specs and cells are
 frozen dataclasses of numbers, texts, booleans and tuples of them, so that they survive a trip through JSON.
+A figure drawn from runs that another experiment has trained is a `view` of that experiment.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from harmax.store import CellResult, Run
+from harmax.store import CellResult, Run, spec_hash
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,6 +140,26 @@ class Progress(Protocol):
         """Tell."""
 
 
+def _silently(fraction: float, message: str = "", /) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a running group is handed beside its cells; called, it says how far the group is."""
+
+    scratch: Path
+    """A folder for partial state: it outlives interrupts and failures, and goes once the group's cells are stored.
+    Nobody else writes into it; make it before use."""
+    device: str = "cpu"
+    """Where to compute: no part of the spec, so it must not be part of what is computed."""
+    progress: Progress = _silently
+
+    def __call__(self, fraction: float, message: str = "", /) -> None:
+        """Tell."""
+        self.progress(fraction, message)
+
+
 def _alone(cell: Cell) -> Hashable:
     return cell
 
@@ -147,8 +169,8 @@ class Experiment(Generic[S, C]):
     """One figure or table of the paper, from its settings to its verdict.
 
     `cells` lists the work of a spec. Cells with the same `group` key are handed to one call of `run_cells`, which
-    may stack them; it yields each cell's result as soon as it has it. What a cell gives must not depend on the other
-    cells of the call, because after an interruption only the unfinished ones come back.
+    may stack them; it yields each cell's result as soon as it has it. What a cell gives (though not what it cost) must
+    not depend on the other cells of the call, because after an interruption only the unfinished ones come back.
     `summarize` and `figures` see the finished cells only, possibly not all of them, and nothing but stored arrays.
     """
 
@@ -159,12 +181,25 @@ class Experiment(Generic[S, C]):
     claims: tuple[Claim, ...]
     profiles: Mapping[str, S]
     cells: Callable[[S], Sequence[C]]
-    run_cells: Callable[[S, Sequence[C], Progress], Iterable[tuple[C, CellResult]]]
+    run_cells: Callable[[S, Sequence[C], Context], Iterable[tuple[C, CellResult]]]
     summarize: Callable[[S, Mapping[C, CellResult]], Summary]
     figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]]
     version: int = 1
     """Raised whenever a change of code changes the numbers: older runs are then left out of the report."""
     group: Callable[[C], Hashable] = _alone
+    """Its key must look the same in every process (texts, numbers and tuples of them do)."""
+    accelerated: bool = False
+    """Whether `run_cells` computes on the device of its context; if not, it computes on the CPU."""
+    source: "Experiment[S, C] | None" = None
+    """Where the cells and results come from, for a view; see `view`."""
+
+    def key(self, spec: S) -> str:
+        """Return the name of a spec's run folder; a view's changes with its source's."""
+        return spec_hash(self.name, self.version, asdict(spec), source=self.source_key(spec))
+
+    def source_key(self, spec: S) -> str | None:
+        """Return where a view's cells are stored, as <experiment>/<spec-hash>; None for other experiments."""
+        return None if self.source is None else f"{self.source.name}/{self.source.key(spec)}"
 
     def resolve(self, profile: str, seeds: Sequence[int] | int | None = None) -> S:
         """Return the spec of a profile, with other seeds where asked (a number stands for 0, 1, ...)."""
@@ -212,6 +247,31 @@ class Experiment(Generic[S, C]):
     def by_cell(self, spec: S, results: Mapping[str, CellResult]) -> dict[C, CellResult]:
         """Key stored results by cell instead of by name, in the order of `cells`."""
         return {cell: results[cell.name] for cell in self.cells(spec) if cell.name in results}
+
+
+def view(
+    source: Experiment[S, C],
+    *,
+    name: str,
+    title: str,
+    figure: str,
+    claims: tuple[Claim, ...],
+    summarize: Callable[[S, Mapping[C, CellResult]], Summary],
+    figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]],
+    version: int = 1,
+) -> Experiment[S, C]:
+    """Return an experiment that judges and draws the runs of another one and trains nothing itself."""
+    return replace(
+        source,
+        name=name,
+        title=title,
+        figure=figure,
+        claims=claims,
+        summarize=summarize,
+        figures=figures,
+        version=version,
+        source=source,
+    )
 
 
 def _tuples(value: Any) -> Any:

@@ -99,7 +99,9 @@ def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
             f"written by version {run.config['version']} of the experiment, which is now at {experiment.version}; "
             f"run it again"
         )
-    experiment.load_spec(run.config["spec"])
+    source = experiment.source_key(experiment.load_spec(run.config["spec"]))
+    if run.source != source:
+        raise ValueError(f"reads the cells of {run.source}, and its version now reads {source}; run it again")
 
 
 def _worth(run: Run) -> tuple[bool, int, int]:

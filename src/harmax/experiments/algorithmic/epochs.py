@@ -1,0 +1,101 @@
+"""When runs learn and when they generalise: the numbers behind `grokking`."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harmax.analysis import (
+    Interval,
+    PairedDifference,
+    bootstrap_interval,
+    grokking_epochs,
+    grokking_gaps,
+    paired_difference,
+)
+from harmax.experiments.algorithmic import anchors
+from harmax.experiments.algorithmic.protocols import HEADS
+from harmax.experiments.algorithmic.runs import Results, by_seed
+
+WINDOW = 20  # epochs; a gap below it cannot be told from none
+
+
+class Times(NamedTuple):
+    """When one model's runs learn and generalise, seed by seed; infinity is never."""
+
+    seeds: tuple[int, ...]
+    train: np.ndarray
+    test: np.ndarray
+    gap: np.ndarray
+    """From learning to generalising; NaN where a run generalises without having learnt, as dropout can make it seem."""
+
+    @property
+    def reached(self) -> np.ndarray:
+        """Whether a run reaches both."""
+        return np.isfinite(self.train) & np.isfinite(self.test)
+
+
+def times_of(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> Times | None:
+    """Return when one model's runs learn and generalise; None without a run."""
+    found = by_seed(results, protocol, task, arm)
+    if not found:
+        return None
+    train, test = (
+        np.stack([result.curves[name] for result in found.values()]) for name in ("train_accuracy", "test_accuracy")
+    )
+    return Times(tuple(found), grokking_epochs(train), grokking_epochs(test), grokking_gaps(train, test))
+
+
+class Comparison(NamedTuple):
+    """How two heads' gaps differ on one task."""
+
+    standard: float
+    """Median gap."""
+    harmonic: float
+    paired: PairedDifference
+    """Harmonic minus standard."""
+
+    @property
+    def outcome(self) -> str:
+        """Say which of the two waits longer."""
+        if max(self.standard, self.harmonic) < WINDOW:
+            return "no gap in either"
+        low, high = self.paired.difference[1:]
+        return "smaller" if high < 0 else "larger" if low > 0 else "undecided"
+
+
+def compare(results: Results, protocol: str, task: str, model: str) -> Comparison | None:
+    """Compare the gaps of two heads on the seeds on which both have one; None without any."""
+    standard, harmonic = (times_of(results, protocol, task, (model, head)) for head in HEADS)
+    if standard is None or harmonic is None:
+        return None
+    one, two = (dict(zip(times.seeds, times.gap, strict=True)) for times in (harmonic, standard))
+    both = [seed for seed in one if seed in two and not np.isnan(one[seed] + two[seed])]
+    if not both:
+        return None
+    gaps = [[by_seed_[seed] for seed in both] for by_seed_ in (one, two)]
+    return Comparison(float(np.median(gaps[1])), float(np.median(gaps[0])), paired_difference(*gaps))
+
+
+def authors_medians(results: Results) -> dict[tuple[str, tuple[str, str], str], tuple[Interval | None, float]]:
+    """Return our medians over the runs that reach both, and the authors', by task, model and side of the split."""
+    found: dict[tuple[str, tuple[str, str], str], tuple[Interval | None, float]] = {}
+    for (task, arm), theirs in anchors.GROKKING.items():
+        times = times_of(results, "authors", task, arm)
+        for side in ("train", "test"):
+            reached = getattr(times, side)[times.reached] if times is not None else []
+            found[task, arm, side] = (bootstrap_interval(reached) if len(reached) else None, getattr(theirs, side))
+    return found
+
+
+def is_inside(ours: Interval | None, theirs: float) -> bool:
+    """Whether the authors' median lies in our interval."""
+    return ours is not None and ours.low <= theirs <= ours.high
+
+
+def in_epochs(found: Interval | None) -> str:
+    """Write an interval of epochs: whole and half ones, and infinity.
+
+    >>> in_epochs(Interval(1032.0, 870.5, float("inf")))
+    '1032 [870.5, inf]'
+    """
+    return "none" if found is None else f"{found.estimate:g} [{found.low:g}, {found.high:g}]"
