@@ -28,6 +28,7 @@ reproduce: setup
 
 bench: setup
 	$(BIN)/harmax bench loss
+	$(BIN)/harmax bench ensemble
 	$(BIN)/harmax bench import
 
 # The figures and numbers that the documentation shows, from the stored runs.

@@ -68,6 +68,24 @@ def bench_table() -> str:
     return "\n".join(table)
 
 
+def ensemble_table() -> str:
+    """The README's table of stacked runs."""
+    table = [
+        "| device | model | head | runs at once | us a run and step | plain loop, us | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted((DOCS.parent / "benchmarks/results").glob("ensemble-*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        plain = {(row["model"], row["head"]): row["us_per_run_step"] for row in rows if row["loop"] == "plain"}
+        for row in rows:
+            if row["loop"] == "stacked" and row["evaluate"]:
+                where = row.get("gpu") or f"CPU, {row['threads']} thread"
+                beside = plain[row["model"], row["head"]]
+                costs = f"{row['us_per_run_step']:.3g} | {beside:.0f} | {row['ratio']:.0f}"
+                table.append(f"| {where} | {row['model']} | {row['head']} | {row['runs']} | {costs} |")
+    return "\n".join(table)
+
+
 def verdict_table() -> str:
     """The README's table of claims."""
     table = ["| experiment | claim | verdict |", "|---|---|---|"]
@@ -87,7 +105,7 @@ def verdict_table() -> str:
 
 def readme(text: str) -> str:
     """README.md with its tables filled in."""
-    for name, table in (("bench", bench_table()), ("verdicts", verdict_table())):
+    for name, table in (("bench", bench_table()), ("ensembles", ensemble_table()), ("verdicts", verdict_table())):
         pattern = rf"(<!-- {name}:[^\n]*-->\n).*?(<!-- /{name} -->)"
         text = re.sub(pattern, lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text, flags=re.DOTALL)
     return text

@@ -21,6 +21,13 @@ def test_tied_language_model():
     assert main(steps=120) > 0.6
 
 
+def test_lattice(tmp_path):
+    main = runpy.run_path(str(EXAMPLES / "lattice.py"))["main"]
+    residuals = main(epochs=40, seeds=2, output=str(tmp_path / "lattice.svg"))
+    assert residuals["harmonic"] < 0.05 < residuals["linear"]
+    assert "<svg" in (tmp_path / "lattice.svg").read_text()
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_opens_with_how_to_run_it(path):
     assert f"python examples/{path.name}" in path.read_text().split('"""')[1]

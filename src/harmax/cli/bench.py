@@ -27,7 +27,7 @@ class Bench:
     device: str = "cpu"
     """Where to measure: cpu, cuda, cuda:1."""
     threads: int | None = None
-    """CPU threads; all of them if left out."""
+    """CPU threads; if left out the benchmark's own choice: all of them for `loss`, one for `ensemble`."""
     repeats: int = 9
     """Measurements a row."""
     output: Path | None = None
