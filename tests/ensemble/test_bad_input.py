@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from ensemble.twins import TASKS, Run, ensemble_of, model_of
@@ -107,6 +108,20 @@ def test_bad_input_is_refused(case: str) -> None:
         call()
 
 
+class Scaled(MLP):
+    """A model with a setting that torch does not print."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(5, 2)
+        self.scale = scale
+
+
+def frozen() -> nn.Module:
+    model = build()
+    model.embedding.requires_grad_(False)
+    return model
+
+
 # Each of these would go through, and wrong numbers or an error from deep inside would come out.
 SILENT: dict[str, Callable[[], object]] = {
     "exponents of their own": lambda: Ensemble([partial(build, exponent=n) for n in (2.0, 8.0)], [0, 1]),
@@ -119,8 +134,16 @@ SILENT: dict[str, Callable[[], object]] = {
     "an exponent for one that learns its own": lambda: fit(
         ensemble_of([Run()], head="learnable"), [SMALL], Plan(epochs=1, exponent=2.0)
     ),
+    "settings of their own": lambda: Ensemble([partial(Scaled, 1.0), partial(Scaled, 5.0)], [0, 1]),
+    "hidden layers of their own": lambda: Ensemble([partial(build, hidden=units) for units in (20, 5)], [0, 1]),
+    "a frozen parameter": lambda: Ensemble(frozen, [0]),
+    "a model larger than its data": lambda: fit(ensemble_of([Run(TASKS["sums"])]), [SMALL], Plan(epochs=1)),
+    "no embedding": lambda: Ensemble(lambda: nn.Linear(2, 2), [0]),
+    "half precision": lambda: Ensemble(build, [0], dtype=torch.bfloat16),
+    "a beta of one": lambda: Plan(epochs=1, betas=(1.0, 0.999)),
     "half an epoch": lambda: train(epochs=1.5),
     "half a row": lambda: train(batch_size=1.5),
+    "a snapshot in the middle of an epoch": lambda: train(snapshots=[0.5]),
     "epochs of no run": lambda: Plan(epochs=[]),
     "a penalty that is no number": lambda: Plan(epochs=1, penalty=math.nan),
     "half a seed": lambda: Ensemble(build, [0.5]),
@@ -131,6 +154,12 @@ SILENT: dict[str, Callable[[], object]] = {
 def test_what_cannot_be_stacked_is_refused(case: str) -> None:
     with pytest.raises((ValueError, TypeError), match="` must "):
         SILENT[case]()
+
+
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    """1e3 is how one asks for a thousand epochs."""
+    got, want = (train(epochs=epochs, batch_size=rows) for epochs, rows in ((2e0, 8.0), (2, 8)))
+    np.testing.assert_array_equal(got.train_loss, want.train_loss)
 
 
 def test_settings_a_run_may_be_an_array() -> None:

@@ -1,6 +1,8 @@
 """How much memory training takes is known before any is taken, and what does not fit is trained in parts."""
 
+import gc
 import re
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
@@ -101,3 +103,25 @@ def test_the_memory_that_is_free_is_the_limit_unless_told(monkeypatch: pytest.Mo
     monkeypatch.setattr("harmax.ensemble.memory.open", lambda path: StringIO("MemAvailable: 100 kB"), raising=False)
     with pytest.raises(MemoryError, match=r"got 0\.1 MiB on cpu"):
         fit(ensemble_of([Run()]), [Run().split], Plan(epochs=1))
+
+
+def test_a_part_gives_its_memory_back_before_the_next_takes_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[weakref.ref[Trainer]] = []
+    start = Trainer.start
+
+    def watched(trainer: Trainer, *resumed: Any) -> None:
+        assert not any(earlier() for earlier in starts)
+        starts.append(weakref.ref(trainer))
+        start(trainer, *resumed)
+
+    monkeypatch.setattr(Trainer, "start", watched)
+    runs = [Run(seed=seed) for seed in range(4)]
+    plan = Plan(epochs=1)
+    # Cycles would be found by the collector some time, which may be too late.
+    gc.collect()
+    gc.disable()
+    try:
+        fit(ensemble_of(runs), [run.split for run in runs], replace(plan, memory=predicted(runs, plan) // 3))
+    finally:
+        gc.enable()
+    assert len(starts) == 4

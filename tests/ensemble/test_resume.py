@@ -136,3 +136,24 @@ def test_parts_that_were_done_are_not_trained_again(tmp_path: Path) -> None:
     history = fit(ensemble_of(runs), splits, plan, progress=told, checkpoint=tmp_path)
     assert np.isfinite(history.train_loss).all()
     assert min(told.fractions) >= 0.5
+
+
+@pytest.mark.usefixtures("always_due")
+def test_a_state_is_kept_until_the_results_are_safe(tmp_path: Path) -> None:
+    jobs = fit_all([Job(ensemble_of(RUNS), SPLITS, LONG)], checkpoint=tmp_path)
+    next(jobs)
+    assert list(tmp_path.iterdir()), "whoever stores the history may still be interrupted"
+    assert list(jobs) == []
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("always_due")
+def test_a_damaged_state_is_told_and_left_behind(tmp_path: Path) -> None:
+    want = fit(ensemble_of(RUNS), SPLITS, LONG)
+    with pytest.raises(KeyboardInterrupt):
+        fit(ensemble_of(RUNS), SPLITS, LONG, progress=Interrupter(0.5), checkpoint=tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.warns(UserWarning, match="is unreadable .* training starts over"):
+        got = fit(ensemble_of(RUNS), SPLITS, LONG, checkpoint=tmp_path)
+    assert_identical(got, want)

@@ -1,6 +1,7 @@
 """What comes back of a training, and what is said on the way."""
 
 import re
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -154,6 +155,19 @@ def test_an_error_in_a_process_is_raised_here() -> None:
     bad = Job(ensemble_of([Run()], head="linear"), [Run().split], Plan(epochs=1, exponent=2.0))
     with pytest.raises(ValueError, match="`exponent` must be None"):
         list(fit_all([bad, bad], workers=2))
+
+
+class Quits:
+    """Data that ends the process which reads it, without an error."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return sys.exit, (0,)
+
+
+def test_a_process_that_ends_without_a_word_is_an_error() -> None:
+    quits = Job(ensemble_of([Run()]), Quits(), Plan(epochs=1))
+    with pytest.raises(RuntimeError, match="must end with a result, got exit status 0"):
+        list(fit_all([quits, quits], workers=2))
 
 
 def test_nothing_asked_for_nothing_done() -> None:

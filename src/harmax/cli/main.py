@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has enough; point stdout elsewhere, or the interpreter complains while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return _complain(error, 1)
     except KeyboardInterrupt:
         return _complain("stopped; finished cells are kept, and the same command goes on from there.", 130)
 

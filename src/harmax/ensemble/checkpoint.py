@@ -1,6 +1,7 @@
 """The state of a training on disk, written whole or not at all."""
 
 import time
+import warnings
 from pathlib import Path
 
 from torch import Tensor
@@ -25,10 +26,17 @@ class Checkpoint:
             import safetensors.torch  # noqa: F401  (before the work, not after half a minute of it)
 
     def load(self) -> dict[str, Tensor] | None:
-        """Return what was saved last, or None."""
+        """Return what was saved last, or None; a file that cannot be read is told, and the training starts over."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        return load_file(self.path) if self.path.exists() else None
+        if not self.path.exists():
+            return None
+        try:
+            return load_file(self.path)
+        except (SafetensorError, OSError) as error:
+            warnings.warn(f"the state in {self.path} is unreadable ({error}); training starts over.", stacklevel=2)
+            return None
 
     @property
     def due(self) -> bool:

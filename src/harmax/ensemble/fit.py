@@ -1,7 +1,8 @@
 """Training ensembles: one, or several side by side."""
 
+import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from harmax.ensemble.parts import Job, Parts, train_parts
@@ -52,7 +53,8 @@ def fit_all(
     Args:
         jobs: what to train; runs that can share an ensemble should, since side by side is second best.
         progress: called now and then with the fraction done and a few words.
-        checkpoint: a folder for the states on the way.
+        checkpoint: a folder for the states on the way; that of a job goes when the next one is asked for, so store
+            what was yielded first, and give only what is left when you call again.
         workers: processes; on a CPU they train, on a GPU they compile ahead. Models and data must be picklable.
     """
     tell = Progress(jobs, progress)
@@ -66,6 +68,7 @@ def fit_all(
             for parts in train_parts(job, checkpoint):
                 tell(number, parts.status())
             yield job, parts.history()
+            parts.forget()
 
 
 def _fit_in_processes(
@@ -76,36 +79,40 @@ def _fit_in_processes(
         if kind == "progress":
             tell(number, content)
             continue
-        history, states = content
+        history, states, kept = content
         for model, state in zip(jobs[number].ensemble, states, strict=True):
             model.load_state_dict(state)
         yield jobs[number], history
+        for path in kept:
+            path.unlink(missing_ok=True)
 
 
 def _fit_side_by_side(
     jobs: Sequence[Job], tell: "Progress", checkpoint: Path | str | None, workers: int
 ) -> Iterator[tuple[Job, History]]:
     """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns."""
-    upcoming = _compiled_ahead(jobs, workers)
     active: dict[int, Parts] = {}
     left = len(jobs)
-    while left or active:
-        number = next(upcoming) if left else None
-        if number is not None:
-            # The others have a block of epochs to go on with meanwhile.
-            active[number] = Parts(jobs[number], checkpoint)
-            left -= 1
-        advanced = [number for number, parts in active.items() if parts.ready]
-        for number in advanced:
-            done = active[number].advance()
-            tell(number, active[number].status())
-            if done:
-                yield jobs[number], active.pop(number).history()
-        if number is None and not advanced:
-            time.sleep(0.002)
+    with contextlib.closing(_compiled_ahead(jobs, workers)) as upcoming:
+        while left or active:
+            number = next(upcoming) if left else None
+            if number is not None:
+                # The others have a block of epochs to go on with meanwhile.
+                active[number] = Parts(jobs[number], checkpoint)
+                left -= 1
+            advanced = [number for number, parts in active.items() if parts.ready]
+            for number in advanced:
+                done = active[number].advance()
+                tell(number, active[number].status())
+                if done:
+                    parts = active.pop(number)
+                    yield jobs[number], parts.history()
+                    parts.forget()
+            if number is None and not advanced:
+                time.sleep(0.002)
 
 
-def _compiled_ahead(jobs: Sequence[Job], workers: int) -> Iterator[int | None]:
+def _compiled_ahead(jobs: Sequence[Job], workers: int) -> Generator[int | None]:
     """Compile jobs in processes, some at a time, into torch's cache on disk; yield their numbers, None in between.
 
     Compilation keeps one core busy for as long as a small training takes; read from the cache it is a matter of

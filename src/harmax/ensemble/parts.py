@@ -43,15 +43,16 @@ class Parts:
     Args:
         job: what to train.
         checkpoint: a folder for its state on the way.
+        sharers: how many jobs at once share the free memory.
     """
 
-    def __init__(self, job: Job, checkpoint: Path | str | None) -> None:
+    def __init__(self, job: Job, checkpoint: Path | str | None, sharers: int = 1) -> None:
         self.job = job
         self.folder = None if checkpoint is None else Path(checkpoint)
         self.histories: list[History] = []
         self.checkpoints: list[Checkpoint] = []
         first = Trainer(*job)
-        largest = _largest_that_fits(first)
+        largest = _largest_that_fits(first, sharers)
         runs = len(job.ensemble)
         if largest >= runs:
             self.waiting, self.trainer = [], first
@@ -97,15 +98,20 @@ class Parts:
             return False
         self.histories.append(trainer.finish())
         if not self.waiting:
-            for checkpoint in self.checkpoints:
-                checkpoint.remove()
             return True
         if self.checkpoint:
             # So that an interrupt does not cost the parts that are done.
             self.checkpoint.save(trainer.saved())
         self.trainer = Trainer(*_part(self.job, self.waiting.pop(0)))
+        # The memory was cut for one part at a time: the last one's must be free before the next one's is taken.
+        del trainer
         self._begin()
         return False
+
+    def forget(self) -> None:
+        """Remove what was kept for a resume: call it when the results are safe."""
+        for checkpoint in self.checkpoints:
+            checkpoint.remove()
 
     def history(self) -> History:
         """Put the parts together."""
@@ -152,10 +158,10 @@ def _part(job: Job, runs: Sequence[int]) -> Job:
     return Job(job.ensemble.part(runs), [job.splits[run] for run in runs], plan)
 
 
-def _largest_that_fits(trainer: Trainer) -> int:
+def _largest_that_fits(trainer: Trainer, sharers: int) -> int:
     """Return how many runs of this kind fit into memory; raise where that is none, or too few without `split`."""
     plan, runs = trainer.plan, trainer.runs
-    limit = free_bytes(trainer.device) * 9 // 10 if plan.memory is None else plan.memory
+    limit = free_bytes(trainer.device) * 9 // 10 // sharers if plan.memory is None else plan.memory
     needed = trainer.peak_bytes()
     # All but a fixed part grows with the number of runs.
     growing = needed - trainer.fixed_bytes
@@ -172,7 +178,9 @@ def _largest_that_fits(trainer: Trainer) -> int:
 def _fingerprint(trainer: Trainer) -> str:
     """Return a name for exactly this training: plan, seeds, device, data, models and their starting parameters."""
     ensemble = trainer.ensemble
-    digest = hashlib.sha256(repr((asdict(trainer.plan), ensemble.seeds, str(ensemble.device), ensemble.dtype)).encode())
+    plan = {name: value for name, value in asdict(trainer.plan).items() if name not in ("memory", "split")}
+    plan["snapshots"] = list(trainer.plan.snapshots)
+    digest = hashlib.sha256(repr((plan, ensemble.seeds, str(ensemble.device), ensemble.dtype)).encode())
     for split in trainer.splits:
         for rows in (split.train, split.test):
             digest.update(repr((rows.shape, split.vocabulary)).encode() + np.ascontiguousarray(rows).tobytes())
@@ -183,12 +191,12 @@ def _fingerprint(trainer: Trainer) -> str:
     return digest.hexdigest()[:16]
 
 
-def train_parts(job: Job, checkpoint: Path | str | None) -> "Iterator[Parts]":
+def train_parts(job: Job, checkpoint: Path | str | None, sharers: int = 1) -> "Iterator[Parts]":
     """Train one job block by block on this process's one thread: small operations only lose time between threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        parts = Parts(job, checkpoint)
+        parts = Parts(job, checkpoint, sharers)
         while not parts.advance():
             yield parts
         yield parts

@@ -62,18 +62,27 @@ class Plan:
     def __post_init__(self) -> None:
         whole = {"epochs": 1, "batch_size": 1}
         for name, least in {**whole, "learning_rate": 0, "weight_decay": 0, "exponent": 0, "penalty": 0}.items():
+            # Arrays too: a row of learning rates is likely to be numpy's linspace.
             given = getattr(self, name)
-            if hasattr(given, "__len__"):
-                # Arrays too: a row of learning rates is likely to be numpy's linspace.
-                object.__setattr__(self, name, tuple(given.tolist() if hasattr(given, "tolist") else given))
-            values = getattr(self, name) if hasattr(given, "__len__") else () if given is None else (given,)
+            given = given.tolist() if hasattr(given, "tolist") else given
+            several = isinstance(given, Sequence)
+            values = tuple(given) if several else () if given is None else (given,)
+            object.__setattr__(self, name, values if several else given)
             if given is not None and not values:
                 raise ValueError(f"`{name}` must be one number or one a run, got none; leave it out or fill it.")
             for value in values:
                 if not (math.isfinite(value) and value >= least and (name not in whole or value == int(value))):
                     kind = "a whole number" if name in whole else "finite"
                     raise ValueError(f"`{name}` must be {kind} and at least {least}, got {value}; give such numbers.")
-        outside = [epoch for epoch in self.snapshots if not 0 <= epoch <= self.longest]
+            if name in whole:
+                # 1e4 is how one writes ten thousand epochs.
+                counts = tuple(map(int, values))
+                object.__setattr__(self, name, counts if several else counts[0])
+        if not all(0 <= beta < 1 for beta in self.betas) or not self.epsilon > 0:
+            raise ValueError(
+                f"`betas` must lie in 0 .. 1, without 1, and `epsilon` above 0, got {self.betas} and {self.epsilon}."
+            )
+        outside = [epoch for epoch in self.snapshots if not (0 <= epoch <= self.longest and epoch == int(epoch))]
         if outside:
             raise ValueError(f"`snapshots` must be epochs from 0 to {self.longest}, got {outside[0]}; leave it out.")
 

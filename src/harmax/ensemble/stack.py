@@ -17,8 +17,9 @@ class Ensemble:
     """Independent models of one kind, to be trained as one by `fit`; each stays an ordinary module.
 
     Args:
-        build: makes one model, or a sequence of such functions, one for each run. Models may differ in the sizes of
-            their parameters (another vocabulary), not in their names.
+        build: makes one model, or a sequence of such functions, one for each run. A model takes tokens (B, T) and a
+            key (a 0-d int64 tensor, or None for no dropout: `harmax.nn.random`) and gives logits (B, V); its
+            `embedding` is a parameter (V, D). The models of an ensemble may differ in V alone.
         seeds: one for each run: its initialisation, batch order and dropout.
         device: where to train; None: a GPU where there is one.
         dtype: of the parameters; None keeps that of the models.
@@ -44,6 +45,8 @@ class Ensemble:
             raise ValueError(f"`build` must be one function or one a seed ({len(seeds)}), got {len(builds)}.")
         self.seeds = [int(seed) for seed in seeds]
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"`device` must be one that this machine has, got {device!r}; leave it out for the best.")
         self.models: list[nn.Module] = []
         # What was drawn before must not change a run, nor a run what is drawn after.
         with torch.random.fork_rng(devices=[]):
@@ -51,14 +54,13 @@ class Ensemble:
                 # Not torch.manual_seed, which seeds GPUs too.
                 torch.default_generator.manual_seed(seed)
                 self.models.append(make().to(dtype=dtype))
-        for model in self.models[1:]:
+        for model in self.models:
+            check_model(model)
             if (found := kind(model)) != (first := kind(self.models[0])):
                 raise ValueError(
-                    "`build` must give models of one kind, which may differ in the numbers of their units alone, got "
+                    "`build` must give models of one kind, which may differ in their vocabulary alone, got "
                     f"{sorted(set(found) ^ set(first))}; put them into ensembles of their own (exponents: `Plan`)."
                 )
-        if any(list(model.buffers()) for model in self.models):
-            raise ValueError("`build` must give models without buffers, got some: running averages cannot be stacked.")
 
     def __len__(self) -> int:
         return len(self.models)
@@ -117,17 +119,46 @@ class Ensemble:
                 parameter.copy_(rows[run][tuple(map(slice, parameter.shape))])
 
 
+def check_model(model: nn.Module) -> None:
+    """Raise unless a model can be one of an ensemble."""
+    names = {name: parameter for name, parameter in model.named_parameters()}
+    if "embedding" not in names or names["embedding"].dim() != 2:
+        raise ValueError(
+            f"`build` must give models whose `embedding` is a parameter (V, D), got {type(model).__name__} with "
+            f"{', '.join(names)}; use an nn.Parameter and `harmax.nn.embedding.embed`."
+        )
+    if any(True for _ in model.buffers()):
+        raise ValueError("`build` must give models without buffers, got some: running averages cannot be stacked.")
+    frozen = [name for name, parameter in names.items() if not parameter.requires_grad]
+    if frozen:
+        raise ValueError(f"`build` must give models that train all their parameters, got {frozen} frozen.")
+    types = {parameter.dtype for parameter in names.values()}
+    if not types <= {torch.float32} and not types <= {torch.float64}:
+        raise TypeError(f"`build` must give models in float32 or in float64, got {sorted(map(str, types))}.")
+
+
 def kind(model: nn.Module) -> tuple[str, ...]:
     """Return what the models of an ensemble must have in common, as texts: parameters, modules, and their settings.
 
-    Padding with zeros changes nothing about a layer that has more inputs or outputs; everything else must agree.
+    Sizes that are the vocabulary's are left out: rows of zeros and a mask over the classes make up for those. For
+    any other size zeros would not: a normalisation would count them, and f(0) need not be 0.
     """
-    parameters = (name for name, _ in model.named_parameters())
-    modules = (
-        f"{name}: {type(module).__name__}({re.sub(r'(in|out)_features=[0-9]+', '', module.extra_repr())})"
-        for name, module in model.named_modules()
+    tokens = len(model.get_parameter("embedding"))
+
+    def settings(module: nn.Module) -> str:
+        plain = {
+            name: value
+            for name, value in vars(module).items()
+            if isinstance(value, bool | int | float | str) and name != "training" and value != tokens
+        }
+        words = re.sub(rf"out_features={tokens}\b", "", module.extra_repr())
+        return f"{type(module).__name__} {plain} {words}"
+
+    shapes = (
+        f"{name} {['V' if size == tokens else size for size in parameter.shape]}"
+        for name, parameter in model.named_parameters()
     )
-    return *parameters, *modules
+    return *shapes, *(f"{name}: {settings(module)}" for name, module in model.named_modules())
 
 
 def exponent_names(model: nn.Module) -> list[str]:

@@ -3,7 +3,7 @@
 # S runs, E epochs
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,9 +43,9 @@ class Trainer:
         batches.check_splits(splits, len(ensemble))
         for run, (model, split) in enumerate(zip(ensemble, splits, strict=True)):
             rows = len(model.get_parameter("embedding"))
-            if rows < split.vocabulary:
+            if rows != split.vocabulary:
                 raise ValueError(
-                    f"`splits[{run}].vocabulary` must be at most {rows}, the tokens its model embeds, got "
+                    f"`splits[{run}].vocabulary` must be {rows}, the tokens its model embeds, got "
                     f"{split.vocabulary}; build the model for its data."
                 )
         self.ensemble, self.splits, self.plan = ensemble, splits, plan
@@ -145,7 +145,7 @@ class Trainer:
             self._restore(resumed)
         elif 0 in self._wanted:
             self._keep_snapshot()
-        self._run_epoch: Callable[[], None] = self._epoch
+        self._graph: torch.cuda.CUDAGraph | None = None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(device))
@@ -184,10 +184,9 @@ class Trainer:
             self.functions.test(self.state, self.settings, batches.test_batch(self.data, self.counter))
         if self.stream is not None:
             self.stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self.stream):
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph, stream=self.stream):
                 self._epoch()
-            self._run_epoch = graph.replay
         for tensor, saved in zip(self._tensors(), before, strict=True):
             tensor.copy_(saved)
 
@@ -198,7 +197,11 @@ class Trainer:
             end = min(self.plan.longest, (self.epoch // self.block_epochs + 1) * self.block_epochs)
             self._ahead = end - self.epoch
             for epoch in range(self.epoch + 1, end + 1):
-                self._run_epoch()
+                # Not one attribute for both: a method kept in its own object makes a cycle that holds all tensors.
+                if self._graph is None:
+                    self._epoch()
+                else:
+                    self._graph.replay()
                 if epoch in self._wanted:
                     self._keep_snapshot()
             self._finished = torch.cuda.Event() if self.stream is not None else None

@@ -11,8 +11,9 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -32,33 +33,41 @@ class Worker:
         task: "train" or "compile".
         job: what to work on; it must be picklable.
         checkpoint: where its state is kept.
+        sharers: how many such processes share the free memory.
     """
 
-    def __init__(self, task: str, job: "Job", checkpoint: str | None = None) -> None:
-        message = pickle.dumps((task, tuple(job), checkpoint))
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    def __init__(self, task: str, job: "Job", checkpoint: str | None = None, sharers: int = 1) -> None:
+        # The job by itself, so that one that cannot be read there can be told from everything else.
+        message = pickle.dumps((task, checkpoint, sharers, torch.get_default_dtype(), pickle.dumps(tuple(job))))
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        # -P: the folder it is started from must not hide standard modules.
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from harmax.ensemble.worker import main; main()"],
+            [sys.executable, "-P", "-c", "from harmax.ensemble.worker import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if task == "compile" else None,
-            env=environment,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         )
         assert self.process.stdin is not None
         self.process.stdin.write(message)
         self.process.stdin.close()
 
     def messages(self) -> Iterator[Any]:
-        """Yield what the process says, until it ends."""
+        """Yield what the process says, until it ends; raise where it ends without having said the last word."""
         assert self.process.stdout is not None
+        said: tuple[Any, ...] = ("nothing",)
         while True:
             try:
-                yield pickle.load(self.process.stdout)
+                said = pickle.load(self.process.stdout)
             except EOFError:
                 break
+            yield said
         self.process.stdout.close()
-        if self.process.wait():
-            raise RuntimeError(f"a training process must end well, got exit status {self.process.returncode}.")
+        if self.process.wait() or said[0] not in ("done", "failed"):
+            raise RuntimeError(
+                f"a training process must end with a result, got exit status {self.process.returncode} and none; see "
+                "its words above, if any (-9: killed, perhaps for want of memory), and try again."
+            )
 
     def stop(self) -> None:
         """End the process."""
@@ -86,7 +95,7 @@ def train_in_processes(
         while waiting or running:
             while waiting and len(running) < workers:
                 number = waiting.pop(0)
-                running[number] = Worker("train", jobs[number], checkpoint)
+                running[number] = Worker("train", jobs[number], checkpoint, workers)
                 threading.Thread(target=listen, args=(number, running[number]), daemon=True).start()
             number, message = said.get()
             if message[0] == "failed":
@@ -104,29 +113,57 @@ def main() -> None:
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # Whatever prints must not get between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    task, job, checkpoint = pickle.load(sys.stdin.buffer)
+    task, checkpoint, sharers, dtype, job = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
-    if task == "compile":
-        from harmax.ensemble.trainer import Trainer
-
-        Trainer(*job).start()
-        return
-    _train(job, checkpoint, answer)
-
-
-def _train(job: Any, checkpoint: str | None, answer: BinaryIO) -> None:
-    from harmax.ensemble.parts import Job, train_parts
+    torch.set_default_dtype(dtype)
 
     def say(*message: Any) -> None:
         pickle.dump(message, answer)
         answer.flush()
 
-    job = Job(*job)
     try:
-        for parts in train_parts(job, checkpoint):
-            say("progress", parts.status())
-        say("done", (parts.history(), [model.state_dict() for model in job.ensemble]))
+        if task == "compile":
+            _compile(pickle.loads(job))
+        else:
+            _train(_read(job), checkpoint, sharers, say)
     except Exception as error:
-        say("failed", error)
+        say("failed", _portable(error))
     except KeyboardInterrupt:
         pass
+
+
+def _portable(error: Exception) -> Exception:
+    """Return an error that survives the trip to the other process, with the place where it was raised."""
+    words = "".join(traceback.format_exception(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"a training process failed:\n{words}")
+    error.add_note(f"in a training process:\n{words}")
+    return error
+
+
+def _read(job: bytes) -> Any:
+    try:
+        return pickle.loads(job)
+    except (AttributeError, ImportError) as error:
+        raise RuntimeError(
+            "models and data must come from modules that another process can import, got "
+            f"one that cannot be found ({error}); move its class into a file of its own, or take workers=1."
+        ) from None
+
+
+def _compile(job: Any) -> None:
+    from harmax.ensemble.trainer import Trainer
+
+    Trainer(*job).start()
+
+
+def _train(job: Any, checkpoint: str | None, sharers: int, say: Callable[..., None]) -> None:
+    from harmax.ensemble.parts import Job, train_parts
+
+    job = Job(*job)
+    for parts in train_parts(job, checkpoint, sharers):
+        say("progress", parts.status())
+    kept = [checkpoint.path for checkpoint in parts.checkpoints]
+    say("done", (parts.history(), [model.state_dict() for model in job.ensemble], kept))

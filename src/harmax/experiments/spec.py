@@ -124,7 +124,9 @@ def conclude(
 
     `too_short` is the sentence that says so, empty where the run is long enough.
     """
-    if not wanted or any(cell not in results for cell in wanted):
+    if not wanted:
+        return Verdict(claim, NOT_DECIDED, "This profile has no cell that could tell.")
+    if any(cell not in results for cell in wanted):
         return Verdict(claim, NOT_DECIDED, "Not every cell that this needs is finished.")
     finding = judge({cell: results[cell] for cell in wanted})
     if too_short:
