@@ -63,8 +63,10 @@ def test_noise_shows_no_cosets() -> None:
     assert found["mlp_authors"].verdict == found["transformer_authors"].verdict == NOT_REPRODUCED
 
 
-@pytest.mark.parametrize(("hits", "verdict"), [(5, REPRODUCED), (4, NOT_REPRODUCED)])
-def test_often_means_at_least_half_of_all_runs_diverged_ones_among_them(hits: int, verdict: str) -> None:
+@pytest.mark.parametrize(
+    ("hits", "verdict"), [(9, REPRODUCED), (8, NOT_DECIDED), (5, NOT_DECIDED), (2, NOT_DECIDED), (1, NOT_REPRODUCED)]
+)
+def test_often_means_clearly_more_than_half_of_all_runs_diverged_ones_among_them(hits: int, verdict: str) -> None:
     results = {
         cell: diverged(result) if cell.head == "harmonic" and cell.seed >= hits else result
         for cell, result in as_in_the_paper().items()
@@ -92,4 +94,4 @@ def test_figures_name_the_subgroup_and_mark_failures() -> None:
     assert "Klein four V4" in panels[1].get_title(loc="left")
     assert panels[5].texts[0].get_text() == "diverged at epoch 3"  # the median harmonic MLP
     strips = pictures["cosets_silhouettes"].figure.axes
-    assert [text.get_text() for text in strips[0].texts] == ["6 diverged"]
+    assert [text.get_text() for text in strips[0].texts][1:3] == ["4 of 10", "6 diverged"]

@@ -104,8 +104,31 @@ def test_a_diverged_run_is_left_out_of_means_but_is_no_lattice(results: Results)
     )
     assert len(shares_of(results, "authors", "lattice", cell.arm)) == 19
     assert verdicts(results)["lattice_in_a_plane"] == NOT_REPRODUCED
-    row = summarize(SPEC, results).tables[0].rows[1]
+    shares, differences = summarize(SPEC, results).tables
+    row = shares.rows[1]
     assert (row["task"], row["model"], row["runs"], row["runs at 99 % or more"]) == ("Lattice", "harmonic MLP", 19, 19)
+    assert row["diverged"] == 1
+    assert differences.rows[0]["pairs"] == 19
+
+
+def test_too_few_pairs_have_no_direction(results: Results) -> None:
+    for cell, result in results.items():
+        if cell.protocol == "matched" and cell.seed >= 5:
+            results[cell] = replace(result, metrics={**result.metrics, "diverged_at": 12})
+    row = summarize(SPEC, results).tables[1].rows[10]
+    assert (row["protocol"], row["pairs"], row["higher on"], row["harmonic is"]) == ("matched", 5, 5, "undecided")
+    assert verdicts(results)["harmonic_beats_standard_mlp_matched"] == NOT_DECIDED
+
+
+def test_one_task_in_five_that_is_barely_lower_does_not_break_the_claim(results: Results) -> None:
+    for seed in SPEC.seeds:
+        higher = 0.97 if seed % 4 else 0.91
+        set_share(results, 0.94, protocol="authors", task="genealogy", model="transformer", head="harmonic", seed=seed)
+        set_share(results, higher, protocol="authors", task="genealogy", model="transformer", head="linear", seed=seed)
+    row = summarize(SPEC, results).tables[1].rows[7]
+    assert (row["task"], row["models"]) == ("Genealogy", "transformers")
+    assert row["harmonic is"] == "lower"
+    assert verdicts(results)["harmonic_beats_standard_transformer_authors"] == NOT_DECIDED
 
 
 @pytest.mark.parametrize("change", [{"mlp_epochs": 6999, "transformer_epochs": 100}, {"seeds": (0, 1, 2)}])
@@ -130,6 +153,10 @@ def test_the_table_holds_our_mean_beside_the_authors(results: Results) -> None:
     ]
     assert row["mean [95 %]"].startswith("50.7 [")
     assert row["authors' mean"] == pytest.approx(50.7)
+    assert row["ours - authors'"] == pytest.approx(0, abs=0.01)
+    assert row["in our interval"] == "yes"
+    matched = [row for row in rows if row["protocol"] == "matched"]
+    assert {row[key] for row in matched for key in ("authors' mean", "in our interval", "authors' runs")} == {""}
 
 
 def test_it_is_a_view_that_has_a_verdict_for_every_claim(results: Results) -> None:

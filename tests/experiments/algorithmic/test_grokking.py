@@ -74,6 +74,8 @@ def test_a_run_that_never_generalises_counts_as_the_longest_gap(results: Results
     assert comparison is not None
     assert comparison.harmonic == NEVER
     assert (comparison.paired.greater, comparison.paired.less) == (12, 8)
+    assert comparison.reaching is not None
+    assert (comparison.reaching.greater, comparison.reaching.less) == (0, 8)
     assert verdicts(results)["gap_smaller_mlp_authors"] != REPRODUCED
 
 
@@ -101,12 +103,30 @@ def test_one_count_far_from_the_authors_is_noticed(results: Results) -> None:
     assert verdicts(results)["authors_counts"] == NOT_REPRODUCED
 
 
-@pytest.mark.parametrize(("late", "verdict"), [(110, NOT_REPRODUCED), (1200, REPRODUCED)])
+@pytest.mark.parametrize(("late", "verdict"), [(110, NOT_REPRODUCED), (230, REPRODUCED), (1200, REPRODUCED)])
 def test_two_modes_are_told_from_one(results: Results, late: int, verdict: str) -> None:
     arm = {"protocol": "authors", "task": "genealogy", "model": "mlp", "head": "linear"}
     for seed in SPEC.seeds:
         set_epochs(results, 26, 90 + seed if seed < 9 else late + seed, seed=seed, **arm)
     assert verdicts(results)["genealogy_two_modes"] == verdict
+
+
+def test_a_stretch_that_evenly_spread_epochs_leave_too_is_no_sign_of_two_modes(results: Results) -> None:
+    arm = {"protocol": "authors", "task": "genealogy", "model": "mlp", "head": "linear"}
+    for place, seed in enumerate(SPEC.seeds):
+        # Each epoch a third above the last, and once twice as high.
+        set_epochs(results, 5, round(10 * 1.35**place * (1 if place < 8 else 1.55)), seed=seed, **arm)
+    assert verdicts(results)["genealogy_two_modes"] == NOT_DECIDED
+
+
+def test_too_few_pairs_decide_nothing(results: Results) -> None:
+    arm = {"protocol": "matched", "task": "modular_addition", "model": "mlp", "head": "harmonic"}
+    for seed in range(15):
+        set_epochs(results, NEVER, 30, seed=seed, **arm)
+    rows = summarize(SPEC, results).tables[1].rows
+    (row,) = [r for r in rows if (r["protocol"], r["task"], r["models"]) == ("matched", "Modular addition", "MLPs")]
+    assert (row["pairs"], row["smaller on"], row["harmonic's gap is"]) == (5, 5, "undecided")
+    assert verdicts(results)["gap_smaller_mlp_matched"] == NOT_DECIDED
 
 
 def test_too_few_runs_show_no_modes(results: Results) -> None:
@@ -128,6 +148,11 @@ def test_the_tables_count_those_who_never_get_there(results: Results) -> None:
     ]
     assert (row["runs"], row["learn"], row["generalise"], row["reach both"]) == (20, 20, 14, 14)
     assert row["authors' of 20"] == 14
+    assert row["p, Fisher"] == 1
+    (median,) = [
+        row for row in tables[2].rows if list(row.values())[:3] == ["Permutation composition", "standard MLP", "test"]
+    ]
+    assert (median["our runs"], median["authors' runs"]) == ("14 of 20", "14 of 20")
     assert row["test [95 %]"].endswith("inf]")
     assert all(row["in our interval"] == "yes" for row in tables[2].rows)
 

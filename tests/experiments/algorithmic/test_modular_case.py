@@ -79,11 +79,26 @@ BREAKS: dict[str, tuple[str, tuple[float, float, float]]] = {
 def test_each_claim_breaks_alone(claim: str) -> None:
     case, changed = BREAKS[claim]
     found = verdicts(make({**PAPER, case: changed}))
-    assert found.pop("authors_numbers") == NOT_REPRODUCED
+    assert found.pop("authors_numbers") != REPRODUCED
     assert {name for name, verdict in found.items() if verdict == NOT_REPRODUCED} == {
         f"{claim}_authors",
         f"{claim}_matched",
     }
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdict"),
+    [
+        ({}, REPRODUCED),
+        ({"standard": (100, np.inf, 0.4)}, NOT_DECIDED),  # one outside
+        ({"harmonic": (1300, 1300, 1.0)}, NOT_DECIDED),  # two
+        ({"harmonic": (1300, 1300, 0.9)}, NOT_REPRODUCED),  # three
+    ],
+)
+def test_a_number_or_two_outside_the_range_of_seeds_decide_nothing(
+    changed: dict[str, tuple[float, float, float]], verdict: str
+) -> None:
+    assert verdicts(make({**PAPER, **changed}))["authors_numbers"] == verdict
 
 
 def test_diverged_runs_never_generalise() -> None:

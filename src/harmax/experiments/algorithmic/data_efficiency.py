@@ -204,21 +204,46 @@ CLAIMS = (
 
 
 def judge_fraction(results: Results, *, protocol: str, model: str) -> Finding:
-    """Judge task by task: a larger fraction breaks the claim, a smaller one in at least one task is needed."""
+    """Judge task by task: a larger fraction breaks the claim, a smaller one in at least one task is needed.
+
+    Three seeds have no interval worth the name. A difference of the means counts as clear where every seed taken alone
+    shows it; what hangs on one that is not clear is not decided.
+    """
     needed: dict[str, tuple[float | None, float | None]] = {}
+    clear = set()
     for task in dict.fromkeys(cell.task for cell in results):
-        standard, harmonic = (fraction_needed(ends(results, protocol, task, (model, head))) for head in HEADS)
-        needed[task] = harmonic, standard
-    numbers = {task: [np.inf if f is None else f for f in both] for task, both in needed.items()}
-    worse = [task for task, (harmonic, standard) in numbers.items() if harmonic > standard]
-    better = [task for task, (harmonic, standard) in numbers.items() if harmonic < standard]
+        standard, harmonic = (ends(results, protocol, task, (model, head)) for head in HEADS)
+        needed[task] = fraction_needed(harmonic), fraction_needed(standard)
+        alone = [[fraction_of_seed(arm, seed) for seed in _seeds(harmonic)] for arm in (harmonic, standard)]
+        if len(set(map(_sign, *alone))) == 1:
+            clear.add(task)
+    signs = {task: _sign(*both) for task, both in needed.items()}
+    worse = [task for task, sign in signs.items() if sign > 0]
+    better = [task for task, sign in signs.items() if sign < 0]
+    refuted, supported = not better or clear & set(worse), not worse and clear & set(better)
     return Finding(
-        not worse and bool(better),
+        False if refuted else True if supported else None,
         "Fraction needed, harmonic against standard: "
         + ", ".join(f"{TITLES[t].lower()} {_named(h)} against {_named(s)}" for t, (h, s) in needed.items())
-        + f". Smaller in {len(better)}, larger in {len(worse)} of {len(needed)} tasks.",
+        + f". Smaller in {len(better)}, larger in {len(worse)} of {len(needed)} tasks; on every seed alike in "
+        f"{len(clear & set(better))} and {len(clear & set(worse))} of these.",
         {f"needed_{task}": {"harmonic": h, "standard": s} for task, (h, s) in needed.items()},
     )
+
+
+def fraction_of_seed(accuracies: Mapping[float, Mapping[int, float]], seed: int) -> float | None:
+    """Return the fraction that one seed alone needs."""
+    return fraction_needed({f: {seed: by_seed[seed]} for f, by_seed in accuracies.items()})
+
+
+def _seeds(accuracies: Mapping[float, Mapping[int, float]]) -> list[int]:
+    return list(next(iter(accuracies.values())))
+
+
+def _sign(harmonic: float | None, standard: float | None) -> int:
+    """Return 1 where harmonic needs more, -1 where it needs less; None, which no fraction is enough for, is most."""
+    one, two = (np.inf if fraction is None else fraction for fraction in (harmonic, standard))
+    return int(one > two) - int(one < two)
 
 
 def _named(fraction: float | None) -> str:
@@ -243,8 +268,7 @@ def judge_area(results: Results, *, protocol: str, model: str) -> Finding:
 
 
 def _areas(accuracies: Mapping[float, Mapping[int, float]]) -> dict[int, float]:
-    seeds = next(iter(accuracies.values()))
-    return {seed: float(np.mean([by_seed[seed] for by_seed in accuracies.values()])) for seed in seeds}
+    return {s: float(np.mean([by_seed[s] for by_seed in accuracies.values()])) for s in _seeds(accuracies)}
 
 
 def judge_authors(results: Results) -> Finding:

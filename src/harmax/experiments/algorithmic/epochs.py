@@ -13,8 +13,9 @@ from harmax.analysis import (
     paired_difference,
 )
 from harmax.experiments.algorithmic import anchors
+from harmax.experiments.algorithmic.measures import pairs_of
 from harmax.experiments.algorithmic.protocols import HEADS
-from harmax.experiments.algorithmic.runs import Results, by_seed
+from harmax.experiments.algorithmic.runs import LEAST_SEEDS, Results, by_seed
 
 WINDOW = 20  # epochs; a gap below it cannot be told from none
 
@@ -45,6 +46,39 @@ def times_of(results: Results, protocol: str, task: str, arm: tuple[str, str]) -
     return Times(tuple(found), grokking_epochs(train), grokking_epochs(test), grokking_gaps(train, test))
 
 
+class Modes(NamedTuple):
+    """The widest empty stretch between sorted epochs, as a ratio, and what lies on its two sides."""
+
+    early: np.ndarray
+    late: np.ndarray
+    ratio: float
+    p: float
+    """How often as many epochs, spread evenly between the first and the last on a logarithmic scale, leave one as
+    wide: (1 + times) / (1 + draws)."""
+
+
+def two_modes(epochs: np.ndarray, *, least: int, draws: int = 1999, seed: int = 0) -> Modes:
+    """Split epochs at the widest empty stretch with at least `least` of them on either side.
+
+    Args:
+        epochs: finite, at least twice `least` of them.
+        least: on either side.
+        draws: of the null, which keeps the first and the last epoch.
+        seed: of the null.
+    """
+    # One more than the epoch, which may be 0.
+    logs = np.log(np.sort(epochs) + 1.0)
+    inner = np.random.default_rng(seed).uniform(logs[0], logs[-1], size=(draws, len(logs) - 2))
+    ends = np.broadcast_to(logs[[0, -1]], (draws, 2))
+    null = np.sort(np.concatenate([inner, ends], axis=1), axis=1)
+    cuts = np.arange(least, len(logs) - least + 1)
+    widths = logs[cuts] - logs[cuts - 1]
+    as_wide = int(((null[:, cuts] - null[:, cuts - 1]).max(1) >= widths.max() - 1e-12).sum())
+    cut = int(cuts[widths.argmax()])
+    ordered = np.sort(epochs)
+    return Modes(ordered[:cut], ordered[cut:], float(np.exp(widths.max())), (1 + as_wide) / (1 + draws))
+
+
 class Comparison(NamedTuple):
     """How two heads' gaps differ on one task."""
 
@@ -53,6 +87,9 @@ class Comparison(NamedTuple):
     harmonic: float
     paired: PairedDifference
     """Harmonic minus standard."""
+    reaching: PairedDifference | None
+    """The same on the seeds on which both heads reach both accuracies: a run that fails is slow or stuck, which is
+    not the same as a gap."""
 
     @property
     def outcome(self) -> str:
@@ -60,10 +97,12 @@ class Comparison(NamedTuple):
         if max(self.standard, self.harmonic) < WINDOW:
             return "no gap in either"
         low, high = self.paired.difference[1:]
+        if pairs_of(self.paired) < LEAST_SEEDS:
+            return "undecided"
         return "smaller" if high < 0 else "larger" if low > 0 else "undecided"
 
 
-def compare(results: Results, protocol: str, task: str, model: str) -> Comparison | None:
+def compare(results: Results, protocol: str, task: str, model: str, *, level: float = 0.95) -> Comparison | None:
     """Compare the gaps of two heads on the seeds on which both have one; None without any."""
     standard, harmonic = (times_of(results, protocol, task, (model, head)) for head in HEADS)
     if standard is None or harmonic is None:
@@ -73,11 +112,14 @@ def compare(results: Results, protocol: str, task: str, model: str) -> Compariso
     if not both:
         return None
     gaps = [[by_seed_[seed] for seed in both] for by_seed_ in (one, two)]
-    return Comparison(float(np.median(gaps[1])), float(np.median(gaps[0])), paired_difference(*gaps))
+    finite = [pair for pair in zip(*gaps, strict=True) if np.isfinite(pair).all()]
+    reaching = paired_difference(*zip(*finite, strict=True), level=level) if finite else None
+    harmonic_median, standard_median = (float(np.median(found)) for found in gaps)
+    return Comparison(standard_median, harmonic_median, paired_difference(*gaps, level=level), reaching)
 
 
 def authors_medians(results: Results) -> dict[tuple[str, tuple[str, str], str], tuple[Interval | None, float]]:
-    """Return our medians over the runs that reach both, and the authors', by task, model and side of the split."""
+    """Return our medians over the runs that reach both, and the authors' likewise, by task, model and side."""
     found: dict[tuple[str, tuple[str, str], str], tuple[Interval | None, float]] = {}
     for (task, arm), theirs in anchors.GROKKING.items():
         times = times_of(results, "authors", task, arm)

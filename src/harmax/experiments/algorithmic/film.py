@@ -43,16 +43,17 @@ def _frames(task: Task, results: Mapping[tuple[str, str], CellResult], epochs: l
     ends = {arm: result.arrays["embedding"][-1].astype(np.float64) for arm, result in results.items()}
     fitted = {arm: pca(end) for arm, end in ends.items()}
     looks = {arm: planes.plane_of(task.structure, end)[1] for arm, end in ends.items()}
+    palette = _palette({color for look in looks.values() for color in look.colors})
     figure = drawing.new_figure(3.9 * len(results), 4.5)
     panels = figure.subplots(1, len(results), squeeze=False)[0]
     for index, epoch in enumerate(epochs):
-        figure.suptitle(f"{task.title}, after {epoch} epochs")
+        figure.suptitle(f"{task.title}, {task.protocol} protocol, after {epoch} epochs")
         for axes, (arm, result) in zip(panels, results.items(), strict=True):
             axes.clear()
             tokens = project(result.arrays["embedding"][index], fitted=fitted[arm])
             planes.draw_tokens(axes, tokens, looks[arm], size=6)
             axes.set_title(f"{MODEL_STYLES[arm].label}\n{_accuracies(result, epoch)}")
-        yield _image(figure)
+        yield _image(figure, palette)
         figure.set_layout_engine("none")  # laid out once, so that nothing jumps
 
 
@@ -73,10 +74,28 @@ def _accuracies(result: CellResult, epoch: int) -> str:
     return f"train {train:.2f}, test {test:.2f}"
 
 
-def _image(figure: "Figure") -> "Image":
+def _palette(colors: set[str]) -> "Image":
+    """Return the colours of all frames: a palette found anew for each would give one token several colours."""
     from PIL import Image  # comes with matplotlib
+
+    solid = [tuple(int(color[i : i + 2], 16) for i in (1, 3, 5)) for color in sorted(colors)]
+    # A dot's edge and a hull's inside are its colour mixed with the white below.
+    mixed = [
+        tuple(round(255 - share * (255 - channel)) for channel in color)
+        for share in (1.0, 0.62, 0.22)
+        for color in solid
+    ]
+    greys = [(level, level, level) for level in range(0, 256, 15)]
+    entries = [*greys, *mixed][:256]
+    found = Image.new("P", (1, 1))
+    found.putpalette([channel for entry in entries for channel in entry])
+    return found
+
+
+def _image(figure: "Figure", palette: "Image") -> "Image":
+    from PIL import Image
 
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI)
     with Image.open(buffer) as image:
-        return image.convert("RGB").quantize(colors=128)
+        return image.convert("RGB").quantize(palette=palette, dither=Image.Dither.NONE)

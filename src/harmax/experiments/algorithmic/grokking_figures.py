@@ -10,7 +10,7 @@ from harmax.experiments import drawing
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.epochs import times_of
 from harmax.experiments.algorithmic.protocols import HEADS
-from harmax.experiments.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec, Results
+from harmax.experiments.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec, Results, seeds_in_words
 from harmax.experiments.palette import MODEL_STYLES
 from harmax.experiments.spec import Picture
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
 MARGIN, BAND = "#f1f1f1", "#999999"
-STAYS = "accuracy stays above 0.9"
+FIRST = "first of 20 epochs above 0.9"
 
 
 def figures(spec: AlgorithmicSpec, results: Results) -> dict[str, Picture]:
@@ -29,19 +29,22 @@ def figures(spec: AlgorithmicSpec, results: Results) -> dict[str, Picture]:
     for protocol in spec.protocols:
         if not any(cell.protocol == protocol for cell in results):
             continue
-        theirs = " Black diamonds: the authors' medians." if protocol == "authors" else ""
+        theirs = (
+            " Diamonds: the authors' medians, which are over the runs that reach both." if protocol == "authors" else ""
+        )
+        seeds = seeds_in_words(spec, results, protocol=protocol)
         drawn[f"grokking_pairs_{protocol}"] = Picture(
             draw_pairs(spec, protocol, results),
-            f"A mark is a run ({protocol} protocol, {len(spec.seeds)} seeds): the epoch from which its training "
-            "accuracy stays above 0.9 for 20 epochs, against that of its test accuracy. On the dotted line there is no "
-            "gap. Runs that never get there lie in the grey margin; the numbers count those whose test accuracy never "
+            f"A mark is a run ({protocol} protocol, {seeds}): the first of 20 epochs in a row with a training accuracy "
+            "above 0.9, against the same of its test accuracy. On the dotted line there is no gap. Runs that never "
+            "get there lie in the grey margin; the numbers count those whose test accuracy never "
             f"does, in the colour of their head.{theirs}",
         )
         drawn[f"grokking_epochs_{protocol}"] = Picture(
             draw_epochs(spec, protocol, results),
             f"The same epochs, one dot a run: hollow for the training accuracy, filled for the test accuracy below it. "
-            "Upright strokes are medians; in the grey margin stands how many never get there, bold where the median "
-            f"run does not.{theirs}",
+            "Upright strokes are medians over all runs; in the grey margin stands how many never get there, bold where "
+            f"the median run does not.{theirs}",
         )
     return drawn
 
@@ -67,7 +70,7 @@ def draw_pairs(spec: AlgorithmicSpec, protocol: str, results: Results) -> "Figur
         drawing.mark_handle(MODEL_STYLES[arm].label, MODEL_STYLES[arm].marker, MODEL_STYLES[arm].color) for arm in ARMS
     ]
     if protocol == "authors":
-        handles.append(drawing.mark_handle("authors' medians, MLPs", "D", "black"))
+        handles.append(drawing.mark_handle("authors' medians, MLPs", "D", "black", face="white"))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
 
@@ -88,8 +91,10 @@ def _draw_runs(
         axes.text(0.82, low, words, transform=axes.transAxes, color=style.color, fontsize=8.5, ha="right")
     theirs = anchors.GROKKING.get((task, arm)) if protocol == "authors" else None
     if theirs:
-        edge = {"markerfacecolor": style.color, "markeredgecolor": "black", "markeredgewidth": 1.3}
-        axes.plot(theirs.train, theirs.test, "D", markersize=6.5, zorder=5, **edge)  # type: ignore[arg-type]
+        # Hollow, so that the runs below it can be seen.
+        for color, width in (("black", 2.6), (style.color, 1.2)):
+            edge = {"markerfacecolor": "none", "markeredgecolor": color, "markeredgewidth": width}
+            axes.plot(theirs.train, theirs.test, "D", markersize=8, zorder=5, **edge)  # type: ignore[arg-type]
 
 
 def draw_epochs(spec: AlgorithmicSpec, protocol: str, results: Results) -> "Figure":
@@ -100,7 +105,7 @@ def draw_epochs(spec: AlgorithmicSpec, protocol: str, results: Results) -> "Figu
         never = _log_axis(axes, max(spec.epochs(task, model) for model in BODIES), "x")
         for row, arm in enumerate(ARMS):
             _draw_strips(axes, protocol, task, arm, results, never, row)
-        axes.set(title=TITLES[task], ylim=(len(ARMS) - 0.5, -0.5), xlabel=f"epoch from which {STAYS}")
+        axes.set(title=TITLES[task], ylim=(len(ARMS) - 0.5, -0.5), xlabel=FIRST)
         axes.set_yticks(range(len(ARMS)), labels=[MODEL_STYLES[arm].label.replace(" ", "\n") for arm in ARMS])
         axes.tick_params(axis="y", length=0)
         axes.grid(False, axis="y")

@@ -165,15 +165,36 @@ def _cosets(
     )
 
 
-def compare(measure: Measure, ours: Sequence[float | None], theirs: Sequence[float | None]) -> PairedDifference:
+def compare(
+    measure: Measure, ours: Sequence[float | None], theirs: Sequence[float | None], *, level: float = 0.95
+) -> PairedDifference:
     """Compare two arms by a measure, seed by seed: how much better is the first? None, a diverged run, is the worst."""
     sign = -1 if measure.low_is_good else 1
     first, second = ([sign * (measure.worst if one is None else one) for one in arm] for arm in (ours, theirs))
-    return paired_difference(first, second)
+    return paired_difference(first, second, level=level)
+
+
+def shared_level(tasks: int) -> float:
+    """Return the level of each of some intervals that together keep 95 %.
+
+    >>> round(shared_level(5), 6)
+    0.99
+    """
+    return 1 - 0.05 / tasks
+
+
+def pairs_of(difference: PairedDifference) -> int:
+    """Return how many seeds a comparison rests on."""
+    return difference.greater + difference.less + difference.ties
+
+
+def yes_or_no(answer: bool) -> str:
+    """Write an answer for a table."""
+    return "yes" if answer else "no"
 
 
 def decided(difference: PairedDifference) -> bool | None:
-    """Whether the first arm is better: yes or no where the 95 % interval keeps clear of 0, None where it does not."""
+    """Whether the first arm is better: yes or no where the interval keeps clear of 0, None where it does not."""
     interval = difference.difference
     return True if interval.low > 0 else False if interval.high < 0 else None
 

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 TASK, TRAIN_FRACTION = "modular_addition", 0.8
 AUTHORS_SEED, AUTHORS_EPOCHS, LEAST_SEEDS = 50, 2000, 10
 REACHED, ALMOST_ALL = 0.9, 0.99
+# The range of 20 seeds misses a 21st of the same kind 2 times of 21. So of eight numbers some one lies outside every
+# other time, and three or more do in 3 % (all independent) to 7 % (training and test epochs together) of the cases.
+CHANCE_OUTSIDE = 2
 TRAIN_COLOR = "#777777"
 
 
@@ -184,7 +187,8 @@ CLAIMS = (
     *(claim for protocol in PROTOCOLS for claim in _claims_of(protocol)),
     Claim(
         "authors_numbers",
-        "The authors' eight numbers lie within the range of our seeds (authors protocol).",
+        "The authors' eight numbers lie within the range of our seeds; up to "
+        f"{CHANCE_OUTSIDE} outside are likely by chance and decide nothing (authors protocol).",
         "; ".join(f"{CASES[case].label}, {key} {value:g}" for (case, key), value in AUTHORS.items()) + " (one seed).",
     ),
 )
@@ -258,11 +262,13 @@ def judge_authors(numbers: Numbers) -> Finding:
         name: low - slack.get(name[1], 0) <= AUTHORS[name] <= high + slack.get(name[1], 0)
         for name, (low, high) in ranges.items()
     }
+    outside = len(inside) - sum(inside.values())
     return Finding(
-        all(inside.values()),
+        True if outside == 0 else False if outside > CHANCE_OUTSIDE else None,
         f"{sum(inside.values())} of {len(inside)} do. Ranges: "
         + "; ".join(
-            f"{CASES[case].label}, {key} {low:.3g} to {high:.3g}" for (case, key), (low, high) in ranges.items()
+            f"{CASES[case].label}, {key} {low:.4g} to {high:.4g}{'' if inside[case, key] else ' (outside)'}"
+            for (case, key), (low, high) in ranges.items()
         )
         + ".",
         {"inside": sum(inside.values()), "numbers": len(inside)},

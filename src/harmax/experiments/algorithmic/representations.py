@@ -22,8 +22,17 @@ from harmax.experiments.algorithmic.measures import (
     decided,
     last_embedding,
     measure,
+    shared_level,
 )
-from harmax.experiments.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec, Results, by_seed, too_short
+from harmax.experiments.algorithmic.runs import (
+    ARMS,
+    TITLES,
+    AlgorithmicSpec,
+    Results,
+    by_seed,
+    seeds_in_words,
+    too_short,
+)
 from harmax.experiments.algorithmic.training import RunCell
 from harmax.experiments.palette import MODEL_STYLES
 from harmax.experiments.spec import Claim, Finding, Picture, Summary, Table, Verdict, conclude, view
@@ -91,7 +100,9 @@ def of_arm(found: Measured, protocol: str, task: str, arm: Arm) -> dict[int, dic
     }
 
 
-def comparison(found: Measured, protocol: str, task: str, model: str) -> tuple[PairedDifference, str]:
+def comparison(
+    found: Measured, protocol: str, task: str, model: str, *, level: float = 0.95
+) -> tuple[PairedDifference, str]:
     """Compare a model's two heads on a task, seed by seed; return how much better harmonic is, and the words."""
     main = MAIN[structure_of(task, protocol).kind]
     standard, harmonic = (of_arm(found, protocol, task, (model, head)) for head in ("linear", "harmonic"))
@@ -100,7 +111,7 @@ def comparison(found: Measured, protocol: str, task: str, model: str) -> tuple[P
         name: [None if (one := arm[seed]) is None else one[main.key] for seed in seeds]
         for name, arm in (("standard", standard), ("harmonic", harmonic))
     }
-    difference = compare(main, values["harmonic"], values["standard"])
+    difference = compare(main, values["harmonic"], values["standard"], level=level)
     medians = {name: bootstrap_interval([main.worst if v is None else v for v in arm]) for name, arm in values.items()}
     lost = sum(value is None for arm in values.values() for value in arm)
     words = (
@@ -126,11 +137,16 @@ def judge_task(results: Results, *, found: Measured, protocol: str, task: str) -
 
 
 def judge_transformers(results: Results, *, found: Measured, protocol: str) -> Finding:
-    """Judge each task as for MLPs: all must hold, and one that does not is enough."""
+    """Judge each task as for MLPs: all must hold, and one that does not is enough.
+
+    The one is a choice among the tasks, so the level of the interval that tells it is shared out among them.
+    """
     tasks = list(dict.fromkeys(cell.task for cell in results))
     compared = {task: comparison(found, protocol, task, "transformer") for task in tasks}
     holds = {task: decided(difference) for task, (difference, _) in compared.items()}
-    verdict = False if False in holds.values() else None if None in holds.values() else True
+    level = shared_level(len(tasks))
+    strict = {decided(comparison(found, protocol, task, "transformer", level=level)[0]) for task in tasks}
+    verdict = False if False in strict else True if set(holds.values()) == {True} else None
     named = {True: "better", False: "worse", None: "no clear difference"}
     return Finding(
         verdict,
@@ -202,17 +218,19 @@ def figures(spec: AlgorithmicSpec, results: Results) -> dict[str, Picture]:
                 draw_planes(spec.tasks, protocol, results),
                 f"Tokens in the plane of their first two principal components, {protocol} protocol; above each panel "
                 "the share of the variance that lies in this plane. Each panel is the seed whose share is the median "
-                f"of the {len(spec.seeds)} seeds (the lower of two; diverged runs count as 0). Lattice: neighbours are "
-                "joined. Modular addition: joined and coloured in the order of the frequency that fits the plane best. "
-                "Equivalence: a colour a class. Genealogy: coloured by depth, dark at the root, children joined to "
-                "parents. Permutation: the cosets with the best silhouette in the plane.",
+                f"of the {seeds_in_words(spec, results, protocol=protocol)} (the lower of two; diverged runs count as "
+                "0). Lattice: neighbours are joined. Modular addition: joined and coloured in the order of "
+                "the frequency that fits the plane best. Equivalence: a colour a class. Genealogy: coloured by depth, "
+                "dark at the "
+                "root, children joined to parents. Permutation: a colour and a hull a coset, of the cosets with the "
+                "best silhouette in the plane, which need not be better than chance.",
             )
     for protocol in spec.protocols:
         for task in spec.tasks:
             if any((cell.protocol, cell.task) == (protocol, task) for cell in results):
                 drawn[f"planes_{task}_{protocol}"] = Picture(
                     draw_seeds(spec, protocol, task, results),
-                    f"{TITLES[task]}, {protocol} protocol: the same planes for every seed, in the order "
+                    f"{TITLES[task]}, {protocol} protocol: the same planes for every seed, row by row "
                     f"{', '.join(map(str, spec.seeds))}; in each cell the share of the variance that it shows.",
                 )
     return drawn
@@ -247,7 +265,7 @@ def draw_seeds(spec: AlgorithmicSpec, protocol: str, task: str, results: Results
         for seed in spec.seeds:
             embedding = last_embedding(found[seed]) if seed in found else None
             panels.append(None if embedding is None else planes.plane_of(structure, embedding, coarse=True))
-            missing = "diverged" if seed in found else "not run"
+            missing = "diverged" if seed in found else "not finished"
             words.append(missing if embedding is None else planes.percent(explained_variance(embedding)))
         planes.draw_sheet(axes, panels, words)
         axes.set_title(MODEL_STYLES[arm].label)

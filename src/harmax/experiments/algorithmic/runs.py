@@ -85,6 +85,18 @@ def by_seed(results: Results, protocol: str, task: str, arm: tuple[str, str]) ->
     return {cell.seed: result for cell, result in results.items() if (cell.protocol, cell.task, cell.arm) == wanted}
 
 
+def seeds_in_words(spec: AlgorithmicSpec, results: Results, **wanted: str) -> str:
+    """Say how many seeds there are, and that some are missing where a picture of these cells lacks them.
+
+    >>> spec = AlgorithmicSpec(seeds=(0, 1))
+    >>> seeds_in_words(spec, {})
+    '2 seeds, of which not all are finished'
+    """
+    own = [cell for cell in cells(spec) if all(getattr(cell, name) == value for name, value in wanted.items())]
+    missing = any(cell not in results for cell in own)
+    return f"{len(spec.seeds)} seeds{', of which not all are finished' * missing}"
+
+
 def too_short(spec: AlgorithmicSpec, *models: str) -> str:
     """Say why a spec cannot decide claims about these models; empty where it can."""
     lengths = {"mlp": spec.mlp_epochs, "transformer": min(spec.transformer_epochs, spec.permutation_epochs)}
@@ -116,7 +128,8 @@ CLAIMS = (
 
 def judge_authors_leak(results: Results) -> Finding:
     """Judge every task by its mean share over seeds."""
-    leaks = {task: _mean(results, "authors", task, "leak") for task in _tasks(results)}
+    means = {task: _mean(results, "authors", task, "leak") for task in _tasks(results)}
+    leaks = {task: mean for task, mean in means.items() if mean is not None}
     worst = max(abs(leak - anchors.LEAK[task]) for task, leak in leaks.items())
     return Finding(
         worst <= LEAK_TOLERANCE,
@@ -172,7 +185,7 @@ def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
                 "training rows": _mean(results, protocol, task, "train_rows"),
                 "of them distinct": _mean(results, protocol, task, "train_facts"),
                 "test rows": _mean(results, protocol, task, "test_rows"),
-                "in the training set, %": 100 * _mean(results, protocol, task, "leak"),
+                "in the training set, %": _percent(_mean(results, protocol, task, "leak")),
                 "authors', %": 100 * anchors.LEAK[task] if protocol == "authors" else None,
                 "questions with two answers": _mean(results, protocol, task, "contradictions"),
             }
@@ -212,9 +225,13 @@ def _last_median(found: Sequence[CellResult], curve: str) -> float | None:
     return float(np.median([result.curves[curve][-1] for result in found])) if found else None
 
 
-def _mean(results: Results, protocol: str, task: str, metric: str) -> float:
+def _mean(results: Results, protocol: str, task: str, metric: str) -> float | None:
     found = [r.metrics[metric] for cell, r in results.items() if (cell.protocol, cell.task) == (protocol, task)]
-    return float(np.mean(found)) if found else float("nan")
+    return float(np.mean(found)) if found else None
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _tasks(results: Results) -> list[str]:
@@ -230,8 +247,9 @@ def figures(spec: AlgorithmicSpec, results: Results) -> dict[str, Picture]:
             tests = "tests with dropout on for transformers" if protocol == "authors" else "tests without dropout"
             drawn[f"learning_curves_{protocol}"] = Picture(
                 draw_learning_curves(spec, protocol, found),
-                f"Accuracy over training, protocol {protocol} ({tests}); {len(spec.seeds)} seeds. A line is the median "
-                "over seeds, a band their range: training in grey and dashed, test in the model's colour. Epochs count "
+                f"Accuracy over training, protocol {protocol} ({tests}); "
+                f"{seeds_in_words(spec, results, protocol=protocol)}. A line is the median over "
+                "seeds, a band their range: training in grey and dashed, test in the model's colour. Epochs count "
                 "from 1 here.",
             )
     return drawn
@@ -255,6 +273,11 @@ def draw_learning_curves(spec: AlgorithmicSpec, protocol: str, results: Results)
         axes.set_title(MODEL_STYLES[arm].label)
     for axes in grid[-1]:
         axes.set_xlabel("epoch")
+    styles = {"training": TRAIN_COLOR} | {
+        f"test, {MODEL_STYLES[arm].label.split()[0]}": MODEL_STYLES[arm].color for arm in ARMS[:2]
+    }
+    handles = [drawing.mark_handle(words, "_", color, size=14) for words, color in styles.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
 
 
