@@ -392,7 +392,7 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     profiles={
         "smoke": CaseSpec(seeds=(50, 51), epochs=3),
-        "quick": CaseSpec(seeds=(50, 51, 52), epochs=500),
+        "quick": CaseSpec(seeds=(50, 51, 52), epochs=700),
         "full": CaseSpec(seeds=tuple(range(50, 70))),
     },
     cells=cells,

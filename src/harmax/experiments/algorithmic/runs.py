@@ -99,10 +99,13 @@ def seeds_in_words(spec: AlgorithmicSpec, results: Results, **wanted: str) -> st
 
 def too_short(spec: AlgorithmicSpec, *models: str) -> str:
     """Say why a spec cannot decide claims about these models; empty where it can."""
-    lengths = {"mlp": spec.mlp_epochs, "transformer": min(spec.transformer_epochs, spec.permutation_epochs)}
-    least = min(lengths[model] for model in models)
-    if least < anchors.EPOCHS:
-        return f"Only {least} of the authors' {anchors.EPOCHS} epochs were run."
+    wanted = {("mlp", anchors.EPOCHS): spec.mlp_epochs, ("transformer", anchors.EPOCHS): spec.transformer_epochs}
+    if "permutation" in spec.tasks:
+        wanted["transformer", anchors.LONG_EPOCHS] = spec.permutation_epochs
+    short = {epochs: authors for (model, authors), epochs in wanted.items() if model in models and epochs < authors}
+    if short:
+        least = min(short)
+        return f"Only {least} of the authors' {short[least]} epochs were run."
     return too_few_seeds(spec)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from harmax.data import Split, Task, audit, find_task, make_split
 from harmax.ensemble import Ensemble, History, Job, Plan, cores, fit_all
+from harmax.ensemble.trainer import CURVES
 from harmax.experiments.algorithmic.protocols import Settings
 from harmax.experiments.spec import Cell, Context
 from harmax.store import CellResult
 
 WORTH_A_PROCESS = 50  # epochs
-CURVES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
 @dataclass(frozen=True)
@@ -111,12 +111,14 @@ def snapshot_epochs(epochs: int, count: int) -> tuple[int, ...]:
     (0, 1, 3, 10, 32, 100, 316, 1000)
     >>> snapshot_epochs(3, 8)
     (0, 1, 2, 3)
+    >>> snapshot_epochs(1000, 2)
+    (0, 1000)
     """
     if epochs < count:
         return tuple(range(epochs + 1))
     points = count - 1
     # Rounding makes the first ones fall together, so it takes some more.
-    while len(found := np.unique(np.rint(np.geomspace(1, epochs, points)).astype(int))) < count - 1:
+    while len(found := np.unique(np.rint(np.geomspace(epochs, 1, points)).astype(int))) < count - 1:
         points += 1
     return (0, *map(int, found))
 
