@@ -23,6 +23,8 @@ from ensemble.twins import (
     train_alone,
 )
 from harmax.ensemble import History, Job, Plan, fit, fit_all
+from harmax.ensemble.fit import _fit_side_by_side
+from harmax.ensemble.progress import Progress
 from harmax.ensemble.trainer import BLOCK
 
 
@@ -149,6 +151,18 @@ def test_several_ensembles_give_what_each_gives_alone_and_progress_shows_a_bar_a
 
 def test_processes_give_what_one_gives(alone: list[tuple[Job, History]]) -> None:
     train_all(alone, workers=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_taking_turns_gives_the_same(alone: list[tuple[Job, History]], workers: int) -> None:
+    """How ensembles share a GPU, on a CPU: compiled ahead by processes, then advanced block by block in turns."""
+    asked = jobs()
+    done = list(_fit_side_by_side(asked, Progress(asked, None), None, workers))
+    assert sorted(asked.index(job) for job, _ in done) == [0, 1]
+    for job, history in done:
+        twin, want = alone[asked.index(job)]
+        assert_identical(history, want)
+        assert_same_parameters(job.ensemble, twin.ensemble, tolerance=0.0)
 
 
 def test_an_error_in_a_process_is_raised_here() -> None:

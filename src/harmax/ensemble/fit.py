@@ -129,7 +129,7 @@ def _compiled_ahead(jobs: Sequence[Job], workers: int) -> Generator[int | None]:
                 running[number] = Worker("compile", jobs[number])
             ended = next((number for number, worker in running.items() if worker.process.poll() is not None), None)
             if ended is not None:
-                del running[ended]
+                running.pop(ended).stop()
             yield ended
     finally:
         for worker in running.values():
