@@ -196,3 +196,12 @@ def test_a_film_of_half_a_pair_is_refused(tmp_path: Path, capsys: Capture) -> No
     store(tmp_path, "quick", plant(standard[:1], clean))
     assert main(["analyze", "--folder", str(tmp_path), "--task", "lattice", "--animate", str(tmp_path / "a.gif")]) == 2
     assert "got 1 finished runs and no pair" in capsys.readouterr().err
+
+
+def test_the_audit_needs_no_runs_and_says_how_much_leaks(capsys: Capture) -> None:
+    assert main(["analyze", "--audit"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Modular addition" in line]
+    assert ["57.4%" in lines[0], "56%" in lines[0], " 0.0%" in lines[1]] == [True] * 3
+    assert main(["analyze", "--audit", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["leak"] for row in rows if row["protocol"] == "matched"} == {0}

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from harmax.analysis import bootstrap_interval
 from harmax.cli.usage import UsageError, checking_usage, print_json
-from harmax.data import PROTOCOLS, TASKS
-from harmax.experiments.algorithmic import runs
+from harmax.data import PROTOCOLS, TASKS, audit_table
+from harmax.experiments.algorithmic import anchors, runs
 from harmax.experiments.algorithmic.film import draw_frames, to_gif
 from harmax.experiments.algorithmic.measures import last_embedding, measure, shape
 from harmax.experiments.algorithmic.training import RunCell, task_of
@@ -48,11 +48,20 @@ class Analyze:
     """Where run folders live."""
     animate: Path | None = None
     """Write a film of one task's tokens over training to this .gif (MLPs, the first protocol and seed if left open)."""
+    audit: bool = False
+    """Print how much of each task's test is in its training set, over the authors' 20 seeds; needs no runs."""
     json: bool = False
-    """Print every run's measures as JSON."""
+    """Print every run's measures, or the audit, as JSON."""
 
     def __call__(self) -> int:
-        """Measure and print, or animate."""
+        """Measure and print, animate, or audit the data."""
+        if self.audit:
+            table = audit_table(anchors.SEEDS)
+            if self.json:
+                print_json(table)
+            else:
+                print_audit(table)
+            return 0
         with checking_usage():
             self._check()
             run = self._find_run()
@@ -148,6 +157,18 @@ class Analyze:
             f"{task_of(cell).title}, {cell.protocol} protocol, seed {cell.seed}: {len(drawn)} frames", file=sys.stderr
         )
         print(self.animate)
+
+
+def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print an audit of the data, means over seeds."""
+    table = Table(title="Rows, means over seeds; leak: test rows that are training rows", title_justify="left")
+    for column in ("protocol", "task", "train", "distinct", "test", "leak", "theirs"):
+        table.add_column(column, justify="left" if column in ("protocol", "task") else "right", no_wrap=True)
+    for row in rows:
+        theirs = f"{anchors.LEAK[row['task']]:.0%}" if row["protocol"] == "authors" else ""
+        counts = (f"{row[name]:.0f}" for name in ("train_rows", "train_facts", "test_rows"))
+        table.add_row(row["protocol"], runs.TITLES[row["task"]], *counts, f"{row['leak']:.1%}", theirs)
+    Console().print(table)
 
 
 def measured(run: Run, cell: RunCell) -> dict[str, Any] | None:
