@@ -162,7 +162,7 @@ class Analyze:
 def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print an audit of the data, means over seeds."""
     table = Table(title="Rows, means over seeds; leak: test rows that are training rows", title_justify="left")
-    for column in ("protocol", "task", "train", "distinct", "test", "leak", "theirs"):
+    for column in ("protocol", "task", "train", "facts", "test", "leak", "theirs"):
         table.add_column(column, justify="left" if column in ("protocol", "task") else "right", no_wrap=True)
     for row in rows:
         theirs = f"{anchors.LEAK[row['task']]:.0%}" if row["protocol"] == "authors" else ""
