@@ -22,6 +22,14 @@ class Interval(NamedTuple):
     def __str__(self) -> str:
         return f"{self.estimate:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
+    def above(self, limit: float) -> bool | None:
+        """Whether all of it lies above a limit: no where all of it lies below, None where it spans it.
+
+        >>> Interval(2.0, 1.0, 3.0).above(0), Interval(2.0, 1.0, 3.0).above(2)
+        (True, None)
+        """
+        return True if self.low > limit else False if self.high < limit else None
+
 
 def bootstrap_interval(
     values: Values, *, statistic: str = "median", level: float = 0.95, draws: int = 2000, seed: int = 0

@@ -11,21 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from harmax.data.dataset import PROTOCOLS, Audit, Split, Structure, Task, audit, make_split, whole_number
+from harmax.data.dataset import PROTOCOLS, Structure, Task, audit, make_split, whole_number
 from harmax.functional import unknown
-
-__all__ = [
-    "PROTOCOLS",
-    "TASKS",
-    "Audit",
-    "Split",
-    "Structure",
-    "Task",
-    "audit",
-    "audit_table",
-    "find_task",
-    "make_split",
-]
 
 # Each relation: the first node that has such a relative, and the relative of a node.
 RELATIONS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {

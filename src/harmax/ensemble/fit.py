@@ -72,7 +72,7 @@ def fit_all(
 
 
 def _fit_in_processes(
-    jobs: Sequence[Job], tell: "Progress", checkpoint: Path | str | None, workers: int
+    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int
 ) -> Iterator[tuple[Job, History]]:
     where = None if checkpoint is None else str(checkpoint)
     for number, (kind, content) in train_in_processes(jobs, workers, where):
@@ -88,17 +88,17 @@ def _fit_in_processes(
 
 
 def _fit_side_by_side(
-    jobs: Sequence[Job], tell: "Progress", checkpoint: Path | str | None, workers: int
+    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int
 ) -> Iterator[tuple[Job, History]]:
     """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns."""
     active: dict[int, Parts] = {}
     left = len(jobs)
     with contextlib.closing(_compiled_ahead(jobs, workers)) as upcoming:
         while left or active:
-            number = next(upcoming) if left else None
-            if number is not None:
+            compiled = next(upcoming) if left else None
+            if compiled is not None:
                 # The others have a block of epochs to go on with meanwhile.
-                active[number] = Parts(jobs[number], checkpoint)
+                active[compiled] = Parts(jobs[compiled], checkpoint)
                 left -= 1
             advanced = [number for number, parts in active.items() if parts.ready]
             for number in advanced:
@@ -108,7 +108,7 @@ def _fit_side_by_side(
                     parts = active.pop(number)
                     yield jobs[number], parts.history()
                     parts.forget()
-            if number is None and not advanced:
+            if compiled is None and not advanced:
                 time.sleep(0.002)
 
 

@@ -11,11 +11,9 @@ import torch
 
 from harmax.ensemble.checkpoint import Checkpoint
 from harmax.ensemble.memory import free_bytes, in_words
-from harmax.ensemble.plan import History, Plan, Rows
+from harmax.ensemble.plan import CURVES, PER_RUN, History, Plan, Rows
 from harmax.ensemble.stack import Ensemble
-from harmax.ensemble.trainer import CURVES, Trainer
-
-PER_RUN = ("epochs", "learning_rate", "weight_decay", "exponent")
+from harmax.ensemble.trainer import Trainer
 
 
 class Job(NamedTuple):

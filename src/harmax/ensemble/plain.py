@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from harmax.ensemble.batches import DROPOUT, ORDER, TEST
-from harmax.ensemble.plan import Plan, Rows
+from harmax.ensemble.plan import CURVES, Plan, Rows
 from harmax.nn.random import derive_key, random_bits
 
 
@@ -30,9 +30,7 @@ def fit_plain(model: nn.Module, split: Rows, plan: Plan, seed: int) -> dict[str,
         betas=plan.betas,
         eps=plan.epsilon,
     )
-    curves: dict[str, list[float]] = {
-        name: [] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-    }
+    curves: dict[str, list[float]] = {name: [] for name in CURVES}
     for epoch in range(plan.longest):
         order = random_bits(derive_key(keys[ORDER], epoch), torch.arange(len(train))).argsort(stable=True)
         losses, right = [], 0

@@ -10,6 +10,10 @@ from typing import Protocol
 import numpy as np
 
 PerRun = float | Sequence[float]
+PER_RUN = ("epochs", "learning_rate", "weight_decay", "exponent")
+"""Settings of a plan that may differ between runs."""
+CURVES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+"""Names of a history's curves, in the order in which they are computed."""
 
 
 class Rows(Protocol):

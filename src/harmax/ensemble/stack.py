@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from harmax.environment import choose_device
 from harmax.heads import HarmonicHead
 
 Build = Callable[[], nn.Module]
@@ -44,9 +45,7 @@ class Ensemble:
         if len(builds) != len(seeds):
             raise ValueError(f"`build` must be one function or one a seed ({len(seeds)}), got {len(builds)}.")
         self.seeds = [int(seed) for seed in seeds]
-        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"`device` must be one that this machine has, got {device!r}; leave it out for the best.")
+        self.device = torch.device(choose_device(None if device is None else str(device)))
         self.models: list[nn.Module] = []
         # What was drawn before must not change a run, nor a run what is drawn after.
         with torch.random.fork_rng(devices=[]):

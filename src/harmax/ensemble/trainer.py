@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harmax.ensemble import batches
-from harmax.ensemble.plan import History, Plan, Rows
+from harmax.ensemble.plan import CURVES, History, Plan, Rows
 from harmax.ensemble.stack import Ensemble
 from harmax.ensemble.step import Batch, Functions, Settings, State, make_functions
 from harmax.ensemble.trace import COMPILE_STEPS, Traced
@@ -20,7 +20,6 @@ BLOCK, GPU_BLOCK = 20, 200
 """Epochs between two looks at the curves: short for a progress bar, but a GPU must not wait for the host."""
 GPU_FIXED = 100 * 2**20
 """Bytes that the libraries for matrix products take on a GPU, however few runs there are."""
-CURVES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
 class TracedFunctions(NamedTuple):

@@ -42,3 +42,6 @@ MODEL_STYLES: dict[tuple[str, str], ModelStyle] = {
 
 # Tol's muted scheme: apart from one another for colour-blind readers, and apart from the heads' colours.
 CLASS_COLORS = ("#332288", "#CC6677", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#882255")
+
+# Behind whatever the test shows in colour.
+TRAIN_COLOR = "#777777"

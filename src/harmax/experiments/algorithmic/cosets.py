@@ -18,9 +18,17 @@ from harmax.data import PROTOCOLS, find_task
 from harmax.experiments import drawing
 from harmax.experiments.algorithmic import planes, runs
 from harmax.experiments.algorithmic.measures import DRAWS, cosets_of, last_embedding, middle_seed
-from harmax.experiments.algorithmic.runs import ARMS, AlgorithmicSpec, Results, by_seed, seeds_in_words, too_short
+from harmax.experiments.algorithmic.runs import (
+    ARMS,
+    AlgorithmicSpec,
+    Basis,
+    Results,
+    by_seed,
+    conclude_on,
+    seeds_in_words,
+)
 from harmax.experiments.palette import MODEL_STYLES
-from harmax.experiments.spec import Claim, Finding, Picture, Summary, Table, Verdict, conclude, view
+from harmax.experiments.spec import Claim, Finding, Picture, Summary, Table, Verdict, view
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,7 +93,7 @@ def judge_often(results: Results, *, protocol: str, model: str) -> Finding:
     share = share_interval(hits, total)
     others = ", ".join(f"{name} {count}" for name, count in counts[PLANE].most_common() if name != kind)
     return Finding(
-        True if share.low > OFTEN else False if share.high < OFTEN else None,
+        share.above(OFTEN),
         f"{kind} in {hits} of {total} runs (share and 95 % interval {share}); the best cosets of "
         f"any subgroup beat chance in {counts[PLANE].total()}{': ' + others if others else ''}. In the whole space: "
         f"{kind} in {counts[SPACE][kind]}, any in {counts[SPACE].total()}.",
@@ -106,10 +114,9 @@ def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
 
 
 def _judge(spec: AlgorithmicSpec, results: Results, model: str, protocol: str) -> Verdict:
-    key = (protocol, TASK, model, "harmonic")
-    wanted = [cell for cell in runs.cells(spec) if (cell.protocol, cell.task, cell.model, cell.head) == key]
     judge = partial(judge_often, protocol=protocol, model=model)
-    return conclude(f"{model}_{protocol}", judge, wanted, results, too_short=too_short(spec, model))
+    basis = Basis(protocol, ((model, "harmonic"),), (TASK,), judge)
+    return conclude_on(basis, f"{model}_{protocol}", spec, results)
 
 
 def _table(spec: AlgorithmicSpec, results: Results, space: str) -> Table:

@@ -259,7 +259,7 @@ def judge_area(results: Results, *, protocol: str, model: str) -> Finding:
     pairs = [difference for differences in by_task.values() for difference in differences]
     found = bootstrap_interval(pairs, statistic="mean")
     return Finding(
-        True if found.low > 0 else False if found.high < 0 else None,
+        found.above(0),
         f"Harmonic minus standard, mean and 95 % interval over {len(pairs)} pairs of task and seed: {found}. By task: "
         + ", ".join(f"{TITLES[task].lower()} {np.mean(found):+.3f}" for task, found in by_task.items())
         + ".",

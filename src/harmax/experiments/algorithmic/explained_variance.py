@@ -7,7 +7,7 @@ run has no embedding to measure: it is counted, and left out of means, medians a
 
 # K shown tokens, D features, R components
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +24,15 @@ from harmax.experiments.algorithmic.runs import (
     LEAST_SEEDS,
     TITLES,
     AlgorithmicSpec,
+    Basis,
     Results,
     by_seed,
-    cells,
+    conclude_on,
     seeds_in_words,
-    too_short,
 )
 from harmax.experiments.algorithmic.training import RunCell
 from harmax.experiments.palette import MODEL_STYLES
-from harmax.experiments.spec import Claim, Finding, Picture, Summary, Table, Verdict, conclude, view
+from harmax.experiments.spec import Claim, Finding, Picture, Summary, Table, view
 from harmax.store import CellResult
 
 if TYPE_CHECKING:
@@ -194,31 +194,18 @@ def _in_plane(results: Results) -> list[RunCell]:
     return [cell for cell, curve in curves.items() if curve is not None and curve[COMPONENTS - 1] >= ALMOST_ALL]
 
 
-Judge = Callable[[Results], Finding]
-# Each claim rests on the runs of one protocol, some bodies, some tasks and some heads.
-JUDGES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...], Judge]] = {
+JUDGES: dict[str, Basis] = {
     **{
-        f"harmonic_beats_standard_{model}_{protocol}": (protocol, (model,), tuple(TITLES), HEADS, judge_beats)
+        f"harmonic_beats_standard_{model}_{protocol}": Basis(
+            protocol, tuple((model, head) for head in HEADS), tuple(TITLES), judge_beats
+        )
         for protocol in PROTOCOLS
         for model in BODIES
     },
-    "lattice_in_a_plane": ("authors", ("mlp",), ("lattice",), ("harmonic",), judge_all_in_plane),
-    "modular_addition_in_a_plane": ("authors", ("mlp",), ("modular_addition",), ("harmonic",), judge_some_in_plane),
-    **{
-        f"{task}_means": ("authors", tuple(BODIES), (task,), HEADS, judge_means)
-        for task in ("equivalence", "genealogy")
-    },
+    "lattice_in_a_plane": Basis("authors", (HARMONIC_MLP,), ("lattice",), judge_all_in_plane),
+    "modular_addition_in_a_plane": Basis("authors", (HARMONIC_MLP,), ("modular_addition",), judge_some_in_plane),
+    **{f"{task}_means": Basis("authors", ARMS, (task,), judge_means) for task in ("equivalence", "genealogy")},
 }
-
-
-def _judge(claim: str, spec: AlgorithmicSpec, results: Results) -> Verdict:
-    protocol, models, tasks, heads, judge = JUDGES[claim]
-    wanted = [
-        cell
-        for cell in cells(spec)
-        if cell.protocol == protocol and cell.model in models and cell.task in tasks and cell.head in heads
-    ]
-    return conclude(claim, judge, wanted, results, too_short=too_short(spec, *models))
 
 
 def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
@@ -232,7 +219,8 @@ def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
         "Harmonic minus standard, points, paired over seeds",
         tuple(_difference_row(results, protocol, task, model) for protocol, task in rows for model in BODIES),
     )
-    return Summary(tuple(_judge(claim.id, spec, results) for claim in CLAIMS), (shares, differences))
+    verdicts = tuple(conclude_on(JUDGES[claim.id], claim.id, spec, results) for claim in CLAIMS)
+    return Summary(verdicts, (shares, differences))
 
 
 def _share_row(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ counts as infinitely late in every median and every comparison. The authors' med
 so beside them stand ours over such runs.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from harmax.experiments.algorithmic.epochs import authors_medians, compare, in_e
 from harmax.experiments.algorithmic.grokking_figures import figures
 from harmax.experiments.algorithmic.measures import pairs_of, shared_level, yes_or_no
 from harmax.experiments.algorithmic.protocols import HEADS
-from harmax.experiments.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec, Results, cells, too_short
+from harmax.experiments.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec, Basis, Results, conclude_on
 from harmax.experiments.palette import MODEL_STYLES
-from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude, view
+from harmax.experiments.spec import Claim, Finding, Summary, Table, view
 
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
 # Our 95 % interval is for our median; theirs, a draw of 20 runs as well, would fall into it 83 times of 100 if the
@@ -161,24 +160,16 @@ def judge_modes(results: Results) -> Finding:
     )
 
 
-Judge = Callable[[Results], Finding]
-# Each claim rests on the runs of one protocol, some models and some tasks.
-JUDGES: dict[str, tuple[str, tuple[tuple[str, str], ...], tuple[str, ...], Judge]] = {
+JUDGES: dict[str, Basis] = {
     **{
-        f"gap_smaller_{model}_{protocol}": (protocol, tuple((model, h) for h in HEADS), tuple(TITLES), judge_gap)
+        f"gap_smaller_{model}_{protocol}": Basis(protocol, tuple((model, h) for h in HEADS), tuple(TITLES), judge_gap)
         for protocol in PROTOCOLS
         for model in BODIES
     },
-    "authors_medians": ("authors", (STANDARD_MLP, HARMONIC_MLP), tuple(TITLES), judge_medians),
-    "authors_counts": ("authors", ARMS, tuple(TITLES), judge_counts),
-    "genealogy_two_modes": ("authors", (STANDARD_MLP,), ("genealogy",), judge_modes),
+    "authors_medians": Basis("authors", (STANDARD_MLP, HARMONIC_MLP), tuple(TITLES), judge_medians),
+    "authors_counts": Basis("authors", ARMS, tuple(TITLES), judge_counts),
+    "genealogy_two_modes": Basis("authors", (STANDARD_MLP,), ("genealogy",), judge_modes),
 }
-
-
-def _judge(claim: str, spec: AlgorithmicSpec, results: Results) -> Verdict:
-    protocol, arms, tasks, judge = JUDGES[claim]
-    wanted = [cell for cell in cells(spec) if cell.protocol == protocol and cell.arm in arms and cell.task in tasks]
-    return conclude(claim, judge, wanted, results, too_short=too_short(spec, *(model for model, _ in arms)))
 
 
 def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
@@ -208,7 +199,8 @@ def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
             for (task, arm, side), (ours, theirs) in authors_medians(results).items()
         ),
     )
-    return Summary(tuple(_judge(claim.id, spec, results) for claim in CLAIMS), (epochs, gaps, medians))
+    verdicts = tuple(conclude_on(JUDGES[claim.id], claim.id, spec, results) for claim in CLAIMS)
+    return Summary(verdicts, (epochs, gaps, medians))
 
 
 def _epoch_row(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> dict[str, Any]:

@@ -195,8 +195,7 @@ def yes_or_no(answer: bool) -> str:
 
 def decided(difference: PairedDifference) -> bool | None:
     """Whether the first arm is better: yes or no where the interval keeps clear of 0, None where it does not."""
-    interval = difference.difference
-    return True if interval.low > 0 else False if interval.high < 0 else None
+    return difference.difference.above(0)
 
 
 def middle_seed(values: Mapping[int, float | None]) -> int:

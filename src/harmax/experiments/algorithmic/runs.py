@@ -8,9 +8,9 @@ Explained variance, grokking, representations and cosets are views of these runs
 what is to be known about the data before any of them is read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,19 @@ from harmax.experiments import drawing
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.training import RunCell, train
-from harmax.experiments.palette import MODEL_STYLES
-from harmax.experiments.spec import Claim, Context, Experiment, Finding, Picture, Spec, Summary, Table, conclude
+from harmax.experiments.palette import MODEL_STYLES, TRAIN_COLOR
+from harmax.experiments.spec import (
+    Claim,
+    Context,
+    Experiment,
+    Finding,
+    Picture,
+    Spec,
+    Summary,
+    Table,
+    Verdict,
+    conclude,
+)
 from harmax.store import CellResult
 
 if TYPE_CHECKING:
@@ -30,7 +41,6 @@ TITLES = {name: find_task(name).title for name in TASKS}
 ARMS = tuple(MODEL_STYLES)
 LEAST_SEEDS = 10  # with fewer, an interval over seeds says little
 LEAK_TOLERANCE = 0.03
-TRAIN_COLOR = "#777777"
 
 Results = Mapping[RunCell, CellResult]
 
@@ -112,6 +122,23 @@ def too_short(spec: AlgorithmicSpec, *models: str) -> str:
 def too_few_seeds(spec: AlgorithmicSpec) -> str:
     """Say that a spec has too few seeds to decide anything about means and medians; empty where it has enough."""
     return f"Only {len(spec.seeds)} of at least {LEAST_SEEDS} seeds were run." * (len(spec.seeds) < LEAST_SEEDS)
+
+
+class Basis(NamedTuple):
+    """The runs that a view's claim rests on, and who judges them."""
+
+    protocol: str
+    arms: tuple[tuple[str, str], ...]
+    tasks: tuple[str, ...]
+    judge: Callable[[Results], Finding]
+
+
+def conclude_on(basis: Basis, claim: str, spec: AlgorithmicSpec, results: Results) -> Verdict:
+    """Judge a view's claim on its runs, undecided where the spec is too short for its models."""
+    own = [cell for cell in cells(spec) if cell.protocol == basis.protocol and cell.arm in basis.arms]
+    wanted = [cell for cell in own if cell.task in basis.tasks]
+    short = too_short(spec, *(model for model, _ in basis.arms))
+    return conclude(claim, basis.judge, wanted, results, too_short=short)
 
 
 CLAIMS = (

@@ -11,7 +11,7 @@ import numpy as np
 
 from harmax.data import Split, Task, audit, find_task, make_split
 from harmax.ensemble import Ensemble, History, Job, Plan, cores, fit_all
-from harmax.ensemble.trainer import CURVES
+from harmax.ensemble.plan import CURVES
 from harmax.experiments.algorithmic.protocols import Settings
 from harmax.experiments.spec import Cell, Context
 from harmax.store import CellResult

@@ -188,7 +188,7 @@ def judge_order(results: Results) -> Finding:
         for m in _sizes(results)
     }
     return Finding(
-        True if errors.low > 0.5 else False if errors.high < 0.5 else None,
+        errors.above(0.5),
         "Harmonic against cross-entropy, seed by seed, the smaller bound has the smaller gap in error in a share of "
         f"{errors} of the comparisons, and the smaller gap in loss in {losses} (0.5 is chance). Median gaps in error: "
         + "; ".join(
