@@ -102,11 +102,17 @@ def _bytes(node: fx.Node) -> int:
     return sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor))
 
 
-def _options() -> dict[str, Any] | None:
+def _options() -> dict[str, Any]:
+    """Options under which the same graph is compiled to the same additions every time, on a GPU too.
+
+    A kernel's shape decides the order of its sums and which products are fused with them, so none may be chosen by a
+    stopwatch. Of reductions in one piece the shape picked without one is poor: a block for each row, however short.
+    """
     from torch._inductor import config
 
-    # Kernels chosen by a stopwatch may add in another order the next time; older versions have no such switch.
-    return {"deterministic": True} if hasattr(config, "deterministic") else None
+    options = {"triton.autotune_pointwise": False, "triton.persistent_reductions": False}
+    # Older versions have no such switch.
+    return {**options, "deterministic": True} if hasattr(config, "deterministic") else options
 
 
 def _is_compiler_error(error: Exception) -> bool:
