@@ -22,6 +22,7 @@ from ensemble.twins import (
 )
 from harmax.ensemble import Ensemble, Plan, fit
 from harmax.ensemble.plain import fit_plain
+from harmax.ensemble.trainer import Trainer
 from harmax.heads import HEADS
 from harmax.nn import MODELS
 
@@ -64,6 +65,17 @@ def test_the_papers_transformer_too() -> None:
 @pytest.mark.parametrize("head", [head for head in HEADS if head not in ("harmonic", "linear")])
 def test_every_other_head_can_be_trained_in_an_ensemble(head: str) -> None:
     assert_each_as_alone(ensemble_of(MIXED, head=head, tied=False), plan_of(MIXED, exponent=False))
+
+
+def test_data_too_large_for_differences_elsewhere_hide_nothing_from_the_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("harmax.kernels.distance.DIRECT_ELEMENTS", 0)
+    ensemble = ensemble_of(MIXED)
+    trainer = Trainer(ensemble, [run.split for run in MIXED], plan_of(MIXED))
+    for traced in trainer.functions:
+        assert not [node for node in traced.graph.graph.nodes if "harmax" in str(node.target)]
+    assert_each_as_alone(ensemble, plan_of(MIXED))
 
 
 def test_compiled_is_the_same() -> None:

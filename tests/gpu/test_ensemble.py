@@ -19,8 +19,9 @@ from ensemble.twins import (
     plan_of,
     train_alone,
 )
-from harmax.data import find_task
+from harmax.data import find_task, make_split
 from harmax.ensemble import Job, Plan, fit, fit_all
+from harmax.ensemble.plain import fit_plain
 from harmax.ensemble.trainer import GPU_BLOCK as BLOCK
 from harmax.ensemble.trainer import Trainer
 
@@ -48,6 +49,17 @@ def test_twice_the_same_call_gives_the_same_bits() -> None:
     one, other = (ensemble_of(runs, "transformer", device="cuda", dtype=torch.float32) for _ in range(2))
     assert_identical(fit(one, splits, plan), fit(other, splits, plan))
     assert_same_parameters(one, other, tolerance=0.0)
+
+
+def test_few_training_rows_and_many_to_test() -> None:
+    # 900 tests on 127 classes of 16 numbers: elsewhere too many for differences to be formed outright.
+    run = Run(find_task("genealogy", protocol="authors"))
+    split = make_split(run.task, run.seed, train_fraction=0.1)
+    ensemble = ensemble_of([run], device="cuda", exponent=2.0)
+    (twin,) = copies(ensemble)
+    plan = Plan(epochs=3)
+    history = fit(ensemble, [split], plan)
+    assert_same_curves(history, 0, fit_plain(twin, split, plan, run.seed))
 
 
 def test_torchs_own_random_numbers_are_left_alone() -> None:

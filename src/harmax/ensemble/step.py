@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from harmax.ensemble.plan import Plan
 from harmax.ensemble.stack import exponent_names, open_exponents
+from harmax.kernels.distance import direct_distances
 
 
 class State(NamedTuple):
@@ -70,7 +71,8 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
 
     def forward(parameters: Sequence[Tensor], settings: Settings, rows: Tensor, key: Tensor | None) -> Tensor:
         given = {**dict(zip(names, parameters, strict=True)), **dict.fromkeys(exponents, settings.exponent)}
-        z_BV = functional_call(model, given, (rows[..., :-1], key))
+        with direct_distances():
+            z_BV = functional_call(model, given, (rows[..., :-1], key))
         if not padded:
             return z_BV
         inside_V = torch.arange(z_BV.shape[-1], device=z_BV.device) < settings.classes

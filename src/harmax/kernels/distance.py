@@ -7,7 +7,9 @@ the data, so that part lives in custom operators that compile, vmap and export t
 Shape suffixes: B rows, V centres, D features, P pairs.
 """
 
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -167,6 +169,22 @@ def certainly_at_most(size: Any, limit: int) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return statically_known_true(size <= limit)
+
+
+@contextmanager
+def direct_distances() -> Iterator[None]:
+    """Form differences outright at any size in this block.
+
+    For functions that are written out as one graph: compiled, the differences are never stored, while an operator whose
+    work depends on the data can neither be fused nor recorded on a GPU. Other threads form them outright meanwhile too:
+    right, if not lean. (A variable of the context would break graphs of torch.compile.)
+    """
+    global DIRECT_ELEMENTS
+    before, DIRECT_ELEMENTS = DIRECT_ELEMENTS, sys.maxsize
+    try:
+        yield
+    finally:
+        DIRECT_ELEMENTS = before
 
 
 def squared_distance_matrix(x_BD: Tensor, w_VD: Tensor) -> Tensor:
