@@ -1,7 +1,7 @@
 """Make everything in docs/ and README.md that is not written by hand.
 
     make docs                       or: python docs/build.py
-    python docs/build.py --check    only say whether docs/api.md and README.md are current (exit 1 if not)
+    python docs/build.py --check    only say whether the pages of text are current (exit 1 if not)
 
 api.md comes from the docstrings, results/ from the finished runs in runs/, the README's picture from its example and
 its tables from benchmarks/results and docs/results.
@@ -14,14 +14,16 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
 import harmax
 from harmax.experiments import EXPERIMENTS
-from harmax.experiments.spec import verdict_words
+from harmax.experiments.spec import Claim, Experiment, verdict_words
 from harmax.heads import HEADS
 
 DOCS = Path(__file__).parent
@@ -86,21 +88,48 @@ def ensemble_table() -> str:
     return "\n".join(table)
 
 
-def verdict_table() -> str:
-    """The README's table of claims."""
-    table = ["| experiment | claim | verdict |", "|---|---|---|"]
+def judged() -> Iterator[tuple[Experiment[Any, Any], list[tuple[Claim, str]]]]:
+    """Every experiment that has results, with its claims and the verdicts on them."""
     for name, experiment in EXPERIMENTS.items():
         path = DOCS / "results" / name / "summary.json"
-        if not path.exists():
-            continue
-        verdicts = {entry["claim"]: entry["verdict"] for entry in json.loads(path.read_text())["verdicts"]}
-        for claim in experiment.claims:
-            kind = "control: " if claim.control else ""
-            words = verdict_words(verdicts[claim.id], claim)
-            table.append(
-                f"| [{name}](docs/results/{name}) | {kind}{claim.statement.replace('|', chr(92) + '|')} | {words} |"
-            )
+        if path.exists():
+            verdicts = {entry["claim"]: entry["verdict"] for entry in json.loads(path.read_text())["verdicts"]}
+            yield experiment, [(claim, verdict_words(verdicts[claim.id], claim)) for claim in experiment.claims]
+
+
+def verdict_table() -> str:
+    """The README's table: how many claims of each experiment came back."""
+    words = ("reproduced", "not reproduced", "not decided", "holds", "does not hold", "not decided")
+    table = [
+        "| experiment | in the paper | reproduced | not reproduced | not decided "
+        "| controls that hold | that do not | not decided |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for experiment, claims in judged():
+        own, controls = (
+            Counter(verdict for claim, verdict in claims if claim.control == control) for control in (False, True)
+        )
+        counts = [own[word] for word in words[:3]] + [controls[word] for word in words[3:]]
+        link = f"[{experiment.title}](docs/results/{experiment.name})"
+        table.append(f"| {link} | {experiment.figure} | {' | '.join(str(count or '') for count in counts)} |")
     return "\n".join(table)
+
+
+def claims_page() -> str:
+    """The text of results/README.md."""
+    parts = [
+        "# Every claim",
+        'Made from the stored runs by `make docs`. "Control" marks what the paper does not claim: checks of the '
+        "method, and its claims under the matched protocol.",
+    ]
+    for experiment, claims in judged():
+        parts.append(f"## [{experiment.title}]({experiment.name})")
+        rows = [
+            f"| {'control: ' if claim.control else ''}{claim.statement.replace('|', chr(92) + '|')} | {words} |"
+            for claim, words in claims
+        ]
+        parts.append("\n".join([f"| {experiment.figure} | verdict |", "|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
 
 
 def readme(text: str) -> str:
@@ -115,14 +144,11 @@ def main() -> int:
     """Build, or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is not current")
-    front = DOCS.parent / "README.md"
+    front, index = DOCS.parent / "README.md", DOCS / "results" / "README.md"
     if parser.parse_args().check:
-        stale = [
-            path.name
-            for path, text in ((DOCS / "api.md", api()), (front, readme(front.read_text())))
-            if path.read_text() != text
-        ]
-        print(f"not current: {', '.join(stale)}; run make docs" if stale else "api.md and README.md are current")
+        made = {DOCS / "api.md": api(), index: claims_page(), front: readme(front.read_text())}
+        stale = [str(path.relative_to(DOCS.parent)) for path, text in made.items() if path.read_text() != text]
+        print(f"not current: {', '.join(stale)}; run make docs" if stale else "everything is current")
         return 1 if stale else 0
     (DOCS / "api.md").write_text(api())
     picture = DOCS / "images" / "digits.svg"
@@ -133,6 +159,7 @@ def main() -> int:
         runpy.run_path(str(DOCS.parent / "examples" / "digits.py"))["main"](output=str(picture))
     if (DOCS.parent / "runs").is_dir():
         results(DOCS.parent / "runs")
+    index.write_text(claims_page())
     front.write_text(readme(front.read_text()))
     return 0
 
