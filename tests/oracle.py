@@ -7,6 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harmax import IMPLS
+
+ANYWHERE = [name for name in IMPLS if name != "triton"]
+"""Implementations for every device, dtype and kind of target; test_triton.py is about the other one."""
+
 
 class Oracle(NamedTuple):
     loss: Tensor

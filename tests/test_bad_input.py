@@ -37,7 +37,7 @@ x, w, target = torch.randn(4, 6), torch.randn(5, 6), torch.tensor([0, 1, 2, 3])
         (lambda: harmonic_loss(x, w, target, exponent="two"), TypeError, "`exponent` must be a number, got 'two'"),
         (lambda: harmonic_loss(x, w, target, exponent=torch.tensor(-1.0)), ValueError, "`exponent` must be a positive, finite number, got -1.0"),
         (lambda: harmonic_loss(x, w, target, softening="a"), TypeError, "`softening` must be a number, got 'a'"),
-        (lambda: harmonic_loss(x, w, target, impl=None), ValueError, "`impl` must be one of auto, eager, chunked, got None"),
+        (lambda: harmonic_loss(x, w, target, impl=None), ValueError, "`impl` must be one of auto, eager, chunked, triton, got None"),
         (lambda: harmonic_loss(x, w, target, options={"chunk_rows": 2}), TypeError, "`options` must be a LossOptions, got dict"),
         (lambda: harmonic_loss(x, w, target, weight=[1.0] * 5), ValueError, r"`weight` must be a tensor of shape \(5,\), got list"),
         (lambda: harmonic_loss([[1.0]], w, target), TypeError, "`input` must be a tensor, got list"),

@@ -6,34 +6,18 @@
 import difflib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harmax.kernels import IMPLS, auto
+from harmax.kernels import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
 from harmax.kernels.eager import LossOutput, Problem, above_floor, log_probabilities, logits, softened_distance
 from harmax.kernels.operators import is_traced
+from harmax.kernels.options import LossOptions
 
 REDUCTIONS = ("mean", "sum", "none")
-
-
-@dataclass(frozen=True)
-class LossOptions:
-    """How `harmonic_loss` computes, never what."""
-
-    chunk_rows: int | None = None
-    """Rows of the (tokens, classes) matrix in memory at a time (impl="chunked"); None: 38 MiB of them, 256 on a GPU."""
-    check_targets: bool | None = None
-    """Look for class indices out of range. None: on the CPU, outside compile and vmap, where looking is free."""
-
-    def __post_init__(self) -> None:
-        if self.chunk_rows is not None and (not isinstance(self.chunk_rows, int) or self.chunk_rows < 1):
-            raise ValueError(
-                f"`chunk_rows` must be a whole number from 1 on, got {self.chunk_rows}; leave it None for the default."
-            )
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
@@ -81,8 +65,8 @@ def check_softening(softening: float) -> float:
     return value
 
 
-def _flat(input: Tensor, weight: Tensor, name: str = "weight") -> tuple[Tensor, Tensor]:
-    """Check the operands of a distance and give them as matrices of one dtype, float32 or float64."""
+def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = True) -> tuple[Tensor, Tensor]:
+    """Check the operands of a distance and give them as matrices, if `wide` of one dtype, float32 or float64."""
     for label, tensor in (("input", input), (name, weight)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"`{label}` must be a tensor, got {type(tensor).__name__}; convert it with torch.tensor.")
@@ -98,6 +82,8 @@ def _flat(input: Tensor, weight: Tensor, name: str = "weight") -> tuple[Tensor, 
             f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` {tuple(weight.shape)}, "
             f"got {tuple(input.shape)}; the last dimension holds the features."
         )
+    if not wide:
+        return input.reshape(-1, input.shape[-1]), weight
     dtype = torch.promote_types(torch.promote_types(input.dtype, weight.dtype), torch.float32)
     return input.reshape(-1, input.shape[-1]).to(dtype), weight.to(dtype)
 
@@ -282,7 +268,7 @@ def harmonic_loss(
     if not isinstance(options, LossOptions):
         raise TypeError(f"`options` must be a LossOptions, got {type(options).__name__}; see harmax.LossOptions.")
     softening = check_softening(softening)
-    x_BD, w_VD = _flat(input, linear_weight, "linear_weight")
+    x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=impl not in OWN_DTYPES)
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
@@ -290,13 +276,14 @@ def harmonic_loss(
         came = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
         raise ValueError(f"`weight` must be a tensor of shape ({classes},), got {came}; give one factor per class.")
     indexed = not target.is_floating_point()
+    dtype = torch.promote_types(x_BD.dtype, torch.float32)
     problem = Problem(
         x_BD,
         w_VD,
-        target.reshape(-1) if indexed else target.reshape(-1, classes).to(x_BD.dtype),
+        target.reshape(-1) if indexed else target.reshape(-1, classes).to(dtype),
         resolve_exponent(exponent, input.shape[-1]),
         softening,
-        None if weight is None else weight.to(x_BD.dtype),
+        None if weight is None else weight.to(dtype),
         ignore_index,
         float(label_smoothing),
         reduction,
@@ -304,6 +291,6 @@ def harmonic_loss(
     if impl == "auto":
         learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
         impl = "eager" if learned else auto(x_BD.shape[0], classes, x_BD.device.type)
-    output = IMPLS[impl](problem, options.chunk_rows)
+    output = IMPLS[impl](problem, options)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

@@ -5,7 +5,7 @@ Shape suffixes: B tokens, V classes, D features.
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,13 +13,31 @@ from torch import Tensor
 
 from harmax.bench.measure import milliseconds, peak_mib
 from harmax.bench.options import BenchOptions
-from harmax.functional import harmonic_loss
-from harmax.kernels import IMPLS
+from harmax.functional import LossOptions, harmonic_loss
+from harmax.kernels import triton
+from harmax.kernels.options import MODES
 
-SHAPES = ((4096, 256, 8192), (1024, 768, 50304))
-SMOKE_SHAPES = ((64, 16, 128),)
+
+class Shape(NamedTuple):
+    """Of one problem."""
+
+    tokens: int
+    features: int
+    classes: int
+
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+SMOKE = (Shape(64, 16, 128),)
+ON_CPU = (Shape(4096, 256, 8192), Shape(1024, 768, 50304))
+ON_GPU = (Shape(16384, 768, 50304), Shape(8192, 4096, 128256), Shape(8192, 2304, 256000))
+SWEEP = (
+    *(Shape(tokens, 768, 50304) for tokens in (2048, 4096, 8192, 32768, 65536)),
+    *(Shape(8192, 768, classes) for classes in (8192, 32768, 131072, 524288)),
+)
+"""Further shapes on a GPU, for `IN_SWEEP` alone."""
+STANDARDS = ("cross_entropy", "cross_entropy_compiled")
+IN_SWEEP = ("three_products", "cross_entropy_compiled", *(f"triton_{mode}" for mode in MODES))
 
 
 def cross_entropy(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
@@ -27,34 +45,83 @@ def cross_entropy(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
     return F.cross_entropy(F.linear(x_BD, w_VD), target_B)
 
 
-def _harmonic(impl: str) -> Loss:
-    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl)  # type: ignore[return-value]
+def _harmonic(impl: str, mode: str = "fast") -> Loss:
+    options = LossOptions(mode=mode)
+    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)  # type: ignore[return-value]
 
 
-def subjects() -> dict[str, Loss]:
-    """What is measured, the yardsticks first."""
-    harmonic = {name: _harmonic(name) for name in IMPLS}
-    return {
+class ThreeProducts(torch.autograd.Function):
+    """What any such loss must at least do: x W^T, then two products with a matrix of that shape. The value is none."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
+        """Multiply and keep."""
+        z_BV = x_BD @ w_VD.T
+        ctx.save_for_backward(x_BD, w_VD, z_BV)
+        return z_BV[0, 0].float()
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Multiply twice more."""
+        x_BD, w_VD, z_BV = ctx.saved_tensors
+        return z_BV @ w_VD, z_BV.T @ x_BD, None
+
+
+def _liger() -> Loss:
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    loss = LigerFusedLinearCrossEntropyLoss()
+    return lambda x_BD, w_VD, target_B: loss(w_VD, x_BD, target_B)
+
+
+def _cut_cross_entropy() -> Loss:
+    from cut_cross_entropy import linear_cross_entropy
+
+    return linear_cross_entropy
+
+
+def subjects(device: str) -> dict[str, Loss]:
+    """What is measured on a device, the yardsticks first."""
+    found: dict[str, Loss] = {
         "cross_entropy": cross_entropy,
         "cross_entropy_compiled": torch.compile(cross_entropy),
-        **harmonic,
-        "eager_compiled": torch.compile(harmonic["eager"]),
+        "eager": _harmonic("eager"),
+        "eager_compiled": torch.compile(_harmonic("eager")),
+        "chunked": _harmonic("chunked"),
     }
+    if triton.why_not(torch.device(device)) is None:
+        found |= {f"triton_{mode}": _harmonic("triton", mode) for mode in MODES}
+    if device.startswith("cuda"):
+        found = {"three_products": ThreeProducts.apply, **found}
+        for name, make in (("liger", _liger), ("cut_cross_entropy", _cut_cross_entropy)):
+            try:
+                found[name] = make()
+            except ImportError:
+                continue  # another's work, where it is installed
+    return found
 
 
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
     """One row per subject and shape, with its ratio to the faster of the cross-entropies and to the leaner one."""
     if options.threads:
         torch.set_num_threads(options.threads)
-    for shape in SMOKE_SHAPES if options.smoke else SHAPES:
-        yield from _shape_rows(*shape, options)
+    on_gpu = options.device.startswith("cuda")
+    every = subjects(options.device)
+    for shape in SMOKE if options.smoke else ON_GPU if on_gpu else ON_CPU:
+        yield from _shape_rows(shape, every, options)
+    if on_gpu and not options.smoke:
+        some = {name: every[name] for name in IN_SWEEP if name in every}
+        for shape in SWEEP:
+            yield from _shape_rows(shape, some, options)
 
 
-def _shape_rows(tokens: int, features: int, classes: int, options: BenchOptions) -> Iterator[dict[str, Any]]:
-    generator = torch.Generator().manual_seed(0)
-    x_BD = torch.randn(tokens, features, generator=generator).to(options.device).requires_grad_()
-    w_VD = torch.randn(classes, features, generator=generator).mul_(0.5).to(options.device).requires_grad_()
-    target_B = torch.randint(classes, (tokens,), generator=generator).to(options.device)
+def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) -> Iterator[dict[str, Any]]:
+    generator, dtype = torch.Generator().manual_seed(0), _dtype(options.device)
+    x_BD, w_VD = (
+        (scale * torch.randn(rows, shape.features, generator=generator)).to(options.device, dtype).requires_grad_()
+        for rows, scale in ((shape.tokens, 1.0), (shape.classes, 0.5))
+    )
+    target_B = torch.randint(shape.classes, (shape.tokens,), generator=generator).to(options.device)
 
     def step(loss: Loss) -> Callable[[], Tensor]:
         def run() -> Tensor:
@@ -65,36 +132,49 @@ def _shape_rows(tokens: int, features: int, classes: int, options: BenchOptions)
 
         return run
 
-    steps = {name: step(loss) for name, loss in subjects().items()}
-    times = milliseconds(steps, 1 if options.smoke else options.repeats, options.device)
     gradients_mib = (x_BD.nbytes + w_VD.nbytes) / 2**20
-    peaks, errors = {}, {}
-    references = {True: _float64(x_BD, w_VD, target_B, True), False: _float64(x_BD, w_VD, target_B, False)}
-    for name, run in steps.items():
-        x_BD.grad = w_VD.grad = None
-        peaks[name] = peak_mib(run, options.device) - gradients_mib
+    steps, peaks, errors = {}, {}, {}
+    references = {kind: _float64(x_BD, w_VD, target_B, kind) for kind in (True, False)}
+    for name, loss in losses.items():
+        run = step(loss)
+        try:
+            run()
+            x_BD.grad = w_VD.grad = None
+            peaks[name] = peak_mib(run, options.device) - gradients_mib
+        except torch.OutOfMemoryError:
+            continue  # what does not fit has no row
         got = (run(), x_BD.grad, w_VD.grad)
-        errors[name] = _error(got, references[not name.startswith("cross_entropy")])
-    standards = ("cross_entropy", "cross_entropy_compiled")
-    fastest = min(times[name]["ms_p50"] for name in standards)
-    leanest = min(peaks[name] for name in standards)
+        harmonic = name.startswith(("eager", "chunked", "triton"))
+        errors[name] = None if name == "three_products" else _error(got, references[harmonic])
+        steps[name] = run
+    times = milliseconds(steps, 1 if options.smoke else options.repeats, options.device)
+    known = [name for name in STANDARDS if name in steps]
+    fastest = min(times[name]["ms_p50"] for name in known)
+    leanest = min(peaks[name] for name in known)
+    floor = times["three_products"]["ms_p50"] if "three_products" in times else None
     for name in steps:
         yield {
             "impl": name,
-            "tokens": tokens,
-            "features": features,
-            "classes": classes,
-            "dtype": "float32",
+            **shape._asdict(),
+            "dtype": str(dtype).removeprefix("torch."),
             "device": options.device,
             "threads": torch.get_num_threads(),
             **{key: round(value, 3) for key, value in times[name].items()},
             "time_ratio": round(times[name]["ms_p50"] / fastest, 3),
+            **({} if floor is None else {"products_ratio": round(times[name]["ms_p50"] / floor, 3)}),
             "peak_mib": round(peaks[name], 1),
+            "gradients_mib": round(gradients_mib, 1),
             "memory_ratio": round(peaks[name] / leanest, 3),
             "error": errors[name],
             "torch": torch.__version__,
             "cpus": os.cpu_count(),
+            **({"gpu": torch.cuda.get_device_name(options.device)} if options.device.startswith("cuda") else {}),
         }
+
+
+def _dtype(device: str) -> torch.dtype:
+    """What people train in there."""
+    return torch.bfloat16 if device.startswith("cuda") else torch.float32
 
 
 def _float64(x_BD: Tensor, w_VD: Tensor, target_B: Tensor, harmonic: bool) -> tuple[Tensor, Tensor, Tensor]:

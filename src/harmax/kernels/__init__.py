@@ -7,13 +7,18 @@ from collections.abc import Callable
 
 import torch
 
-from harmax.kernels import chunked, eager
+from harmax.kernels import chunked, eager, triton
 from harmax.kernels.distance import certainly_at_most
+from harmax.kernels.options import LossOptions
 
-IMPLS: dict[str, Callable[[eager.Problem, int | None], eager.LossOutput]] = {
+IMPLS: dict[str, Callable[[eager.Problem, LossOptions], eager.LossOutput]] = {
     "eager": eager.harmonic_loss,
     "chunked": chunked.harmonic_loss,
+    "triton": triton.harmonic_loss,
 }
+
+OWN_DTYPES = ("triton",)
+"""Implementations that take inputs as they are; for the others half precision becomes float32 first."""
 
 EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**24}
 """Largest tokens * classes for which `auto` keeps the whole matrix.

@@ -13,10 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harmax.kernels.distance import squared_distance_matrix
+from harmax.kernels.options import LossOptions
 
 
 class Problem(NamedTuple):
-    """One loss to compute: flattened tensors of one dtype and what `F.cross_entropy` would be told."""
+    """One loss to compute: flattened tensors and what `F.cross_entropy` would be told.
+
+    All of one dtype, float32 or float64, except for `triton`, which takes x and w in their own.
+    """
 
     x_BD: Tensor
     w_VD: Tensor
@@ -113,7 +117,7 @@ def counted(problem: Problem) -> Tensor:
     """What each row counts for in the mean, (B,): its class weight, or 1; 0 where the target index is ignored."""
     kept_B = problem.target != problem.ignore_index
     if problem.weight_V is None:
-        return kept_B.to(problem.x_BD.dtype)
+        return kept_B.to(torch.promote_types(problem.x_BD.dtype, torch.float32))
     return problem.weight_V[problem.target.masked_fill(~kept_B, 0)].masked_fill(~kept_B, 0.0)
 
 
@@ -132,8 +136,8 @@ def _probability_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
     return loss_B.sum() / len(loss_B) if problem.reduction == "mean" else loss_B.sum()
 
 
-def harmonic_loss(problem: Problem, chunk_rows: int | None = None) -> LossOutput:
-    """Loss and statistics of a problem; `chunk_rows` is for implementations that have chunks."""
+def harmonic_loss(problem: Problem, options: LossOptions | None = None) -> LossOutput:
+    """Loss and statistics of a problem; the options are for implementations that have a choice."""
     t_BV = softened_distance(problem.x_BD, problem.w_VD, problem.softening)
     log_p_BV, top_B = log_probabilities(t_BV, problem.exponent)
     indexed = not problem.target.is_floating_point()

@@ -39,7 +39,8 @@ class Result(NamedTuple):
 
     loss_B: Tensor
     logsumexp_B: Tensor
-    top_B: Tensor
+    hit_B: Tensor
+    """Whether the nearest class is the target."""
     dx_BD: Tensor
     dw_VD: Tensor
     dexponent: Tensor
@@ -131,7 +132,8 @@ class Sweep:
             self._multiply(products_CV, factor_B[chunk], chunk, dx_BD, dw_VD, column_V)
         if self.wanted.w:
             dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
-        return Result(loss_B, logsumexp_B, top_B, dx_BD, dw_VD, dexponent_B.sum())
+        best_B = self.problem.target if self.indexed else self.problem.target.argmax(1)
+        return Result(loss_B, logsumexp_B, top_B == best_B, dx_BD, dw_VD, dexponent_B.sum())
 
     def _weigh_block(self, s_CV: Tensor, rows: slice, scratch_CV: Tensor) -> _Block:
         half = self.half_exponent

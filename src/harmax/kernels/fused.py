@@ -1,0 +1,215 @@
+"""The loss as one operator that makes the gradients on the way; what it does to the (B, V) matrix is an engine's.
+
+For a scalar reduction the gradients are made while a block of the matrix is in memory, so forward and backward are one
+pass of three large matrix products. With reduction="none" the upstream gradient is not known yet: backward makes the
+distances again, a fourth product.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from harmax.kernels.eager import LossOutput, Problem, counted
+from harmax.kernels.operators import is_traced, tracks_gradient, with_rules, with_true_products
+from harmax.kernels.sweep import Result, Sweep, Wanted
+
+
+class Block(NamedTuple):
+    """Rows and classes of the part of the (B, V) matrix that is in memory at a time."""
+
+    rows: int
+    columns: int
+
+
+def _sweep(problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> Result:
+    return Sweep(problem, wanted, scale_B).run(block.rows)
+
+
+def _triton(problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> Result:
+    from harmax.kernels.triton_engine import Engine  # Triton is not always there
+
+    return Engine(problem, wanted, scale_B, block).run()
+
+
+ENGINES: dict[str, Callable[[Problem, Wanted, Tensor, Block], Result]] = {"chunked": _sweep, "triton": _triton}
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of losses: float32 for half-precision inputs."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _total(problem: Problem) -> Tensor:
+    """What the sum of the rows' losses is divided by."""
+    x_BD = problem.x_BD
+    if problem.reduction != "mean" or problem.target.is_floating_point():
+        return x_BD.new_full((), 1 if problem.reduction != "mean" else len(x_BD), dtype=_wide(x_BD.dtype))
+    return counted(problem).sum()
+
+
+@torch.library.custom_op("harmax::fused_loss", mutates_args=())
+@with_true_products
+def _loss_op(
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    softening: float,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+    engine: str,
+    rows: int,
+    columns: int,
+    want_x: bool,
+    want_w: bool,
+    want_exponent: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction)
+    total = _total(problem)
+    # With nothing to count the loss is 0 / 0, as torch's is, and the gradient 0, as torch's is.
+    scale_B = torch.where(total > 0, 1 / total, 0.0).expand(len(x_BD))
+    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale_B, Block(rows, columns))
+    loss = result.loss_B if reduction == "none" else result.loss_B.sum() / total
+    return loss, result.logsumexp_B, result.hit_B, result.dx_BD, result.dw_VD, result.dexponent
+
+
+@_loss_op.register_fake
+def _(x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    reduction, _, _, _, want_x, want_w, _ = args[-7:]
+    wide = _wide(x_BD.dtype)
+    row_B, scalar = x_BD.new_empty(x_BD.shape[0], dtype=wide), x_BD.new_empty((), dtype=wide)
+    return (
+        torch.empty_like(row_B) if reduction == "none" else scalar,
+        row_B,
+        torch.empty_like(row_B, dtype=torch.bool),
+        x_BD.new_empty(x_BD.shape if want_x else 0),
+        w_VD.new_empty(w_VD.shape if want_w else 0),
+        scalar.clone(),
+    )
+
+
+@torch.library.custom_op("harmax::fused_loss_backward", mutates_args=())
+@with_true_products
+def _gradient_op(
+    scale_B: Tensor,
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    softening: float,
+    ignore_index: int,
+    label_smoothing: float,
+    engine: str,
+    rows: int,
+    columns: int,
+    want_x: bool,
+    want_w: bool,
+    want_exponent: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, "none")
+    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale_B, Block(rows, columns))
+    return result.dx_BD, result.dw_VD, result.dexponent
+
+
+@_gradient_op.register_fake
+def _(scale_B: Tensor, x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
+    want_x, want_w, _ = args[-3:]
+    return (
+        x_BD.new_empty(x_BD.shape if want_x else 0),
+        w_VD.new_empty(w_VD.shape if want_w else 0),
+        x_BD.new_empty((), dtype=_wide(x_BD.dtype)),
+    )
+
+
+@torch.library.custom_op("harmax::scaled_gradient", mutates_args=())
+def _scale_op(gradient: Tensor, upstream: Tensor) -> Tensor:
+    return gradient * upstream
+
+
+@_scale_op.register_fake
+def _(gradient: Tensor, upstream: Tensor) -> Tensor:
+    return torch.empty_like(gradient)
+
+
+def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:
+    raise RuntimeError(
+        "A second derivative of harmonic_loss must be taken through plain torch operations, got an implementation "
+        "whose gradient is final; pass impl='eager'."
+    )
+
+
+def _scaled(gradient: Tensor, upstream: Tensor) -> Tensor:
+    """The stored gradient times the upstream scalar, in the stored memory where nobody can look at it again."""
+    if torch.is_grad_enabled() or is_traced(gradient) or is_traced(upstream):
+        return _scale(gradient, upstream)
+    if torch._C._autograd._get_current_graph_task_keep_graph():
+        return gradient * upstream
+    if upstream.device.type == "cpu" and upstream.item() == 1:
+        return gradient
+    return gradient.mul_(upstream)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    # Zeros for the unused outputs would be a second gradient's worth of memory; older vmap cannot do without them.
+    ctx.set_materialize_grads(torch._C._are_functorch_transforms_active())
+    x_BD, w_VD, target, exponent, weight_V, *settings = inputs
+    *ctx.settings, ctx.reduction, engine, rows, columns = settings[:7]
+    ctx.engine, ctx.wanted = (engine, rows, columns), settings[7:]
+    if ctx.reduction == "none":
+        ctx.save_for_backward(x_BD, w_VD, target, exponent, weight_V)
+    else:
+        ctx.save_for_backward(*output[3:])
+
+
+def _backward(ctx: Any, upstream: Tensor | None, *statistics: Tensor) -> tuple[Tensor | None, ...]:
+    if upstream is None:
+        return (None,) * 15
+    if ctx.reduction == "none":
+        wanted = [ctx.needs_input_grad[position] for position in (0, 1, 3)]
+        gradients = _gradient(upstream.contiguous(), *ctx.saved_tensors, *ctx.settings, *ctx.engine, *wanted)
+    else:
+        wanted = ctx.wanted
+        gradients = tuple(_scaled(gradient, upstream) for gradient in ctx.saved_tensors)
+    dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
+    return dx, dw, None, dexponent, *[None] * 11
+
+
+_loss = with_rules(_loss_op, _backward, _save)
+_gradient = with_rules(_gradient_op, _refuse_second_derivative)
+_scale = with_rules(_scale_op, _refuse_second_derivative)
+
+
+def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
+    """Loss and statistics of a problem, by an engine of `ENGINES`, a block of the (B, V) matrix at a time."""
+    x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction = problem
+    for name, tensor in (("target", target), ("weight", weight_V)):
+        if tensor is not None and tensor.requires_grad:
+            raise ValueError(
+                f"`{name}` must not require a gradient with impl={engine!r}, got one that does; "
+                "pass impl='eager' or detach it."
+            )
+    if not isinstance(exponent, Tensor):
+        exponent = x_BD.new_full((), exponent, dtype=_wide(x_BD.dtype))
+    # With reduction="none" backward makes the gradients, once it knows what each row's is multiplied by.
+    now = torch.is_grad_enabled() and reduction != "none"
+    wanted = [now and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]
+    value, logsumexp_B, hit_B, *_ = _loss(
+        x_BD,
+        w_VD,
+        target,
+        exponent,
+        weight_V,
+        softening,
+        ignore_index,
+        label_smoothing,
+        reduction,
+        engine,
+        *block,
+        *wanted,
+    )
+    return LossOutput(value, logsumexp_B.detach(), hit_B)

@@ -1,0 +1,81 @@
+"""The loss on a GPU: three large products by cuBLAS, and fused passes in Triton over what lies between them.
+
+Blocks of the (B, V) matrix of products are the only large memory, and how they are cut is the mode:
+
+    fast       all of it at once in 16 bits, as cross-entropy keeps its logits
+    balanced   some rows at a time; the gradient of the centres is summed in float32 meanwhile
+    lean       some classes at a time, twice (a fourth product), so that not even that sum is needed
+
+Nothing here waits for the device, and the same input gives the same bits.
+"""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from harmax.kernels import fused
+from harmax.kernels.eager import LossOutput, Problem
+from harmax.kernels.fused import Block
+from harmax.kernels.options import LossOptions
+
+OLDEST = (3, 2)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+BALANCED_ROWS = 2048
+LEAN_BYTES = 32 * 2**20
+
+
+def why_not(device: torch.device) -> str | None:
+    """Return why this implementation cannot run there, and the remedy; None where it can.
+
+    >>> why_not(torch.device("meta"))
+    'a CUDA device, got meta; move the tensors to a GPU'
+    """
+    try:
+        found = version("triton")
+    except PackageNotFoundError:
+        return "Triton, which is not installed; pip install triton"
+    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
+        return f"Triton {'.'.join(map(str, OLDEST))} or newer, got {found}; pip install -U triton"
+    if device.type == "cpu":
+        if os.environ.get("TRITON_INTERPRET") == "1":
+            return None
+        return "a CUDA device, got cpu; move the tensors to a GPU, or set TRITON_INTERPRET=1 to try it out slowly"
+    if device.type != "cuda":
+        return f"a CUDA device, got {device.type}; move the tensors to a GPU"
+    if not hasattr(torch.ops.aten.mm, "dtype_out"):
+        return f"torch 2.8 or newer on a GPU, got {torch.__version__}; pip install -U torch"
+    return None
+
+
+def block(mode: str, tokens: int, classes: int) -> Block:
+    """Return the part of the (B, V) matrix that a mode keeps.
+
+    >>> block("balanced", 16384, 50304)
+    Block(rows=2048, columns=50304)
+    >>> block("lean", 16384, 50304)
+    Block(rows=16384, columns=1024)
+    """
+    if mode == "fast":
+        return Block(tokens, classes)
+    if mode == "balanced":
+        return Block(BALANCED_ROWS, classes)
+    return Block(tokens, max(256, LEAN_BYTES // (2 * max(1, tokens)) // 256 * 256))
+
+
+def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
+    """Loss and statistics of a problem, in the mode of the options."""
+    reason = why_not(problem.x_BD.device)
+    if reason is not None:
+        raise RuntimeError(f"impl='triton' needs {reason}, or pass impl='auto'.")
+    for name, tensor in (("input", problem.x_BD), ("linear_weight", problem.w_VD)):
+        if tensor.dtype not in DTYPES:
+            raise TypeError(
+                f"`{name}` must be float32, bfloat16 or float16 with impl='triton', got {tensor.dtype}; "
+                "pass impl='chunked'."
+            )
+    if problem.target.is_floating_point():
+        raise TypeError(
+            "`target` must be class indices with impl='triton', got class probabilities; pass impl='chunked'."
+        )
+    return fused.loss(problem, "triton", block(options.mode, *problem.x_BD.shape[:1], *problem.w_VD.shape[:1]))
