@@ -14,8 +14,9 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
+# A process a core, with one thread each: most tests are too small for more.
 test: setup
-	$(BIN)/python -m pytest -m 'not gpu'
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' --numprocesses auto --dist worksteal --quiet
 
 check: setup
 	$(BIN)/ruff format --check .
