@@ -224,6 +224,15 @@ def test_the_same_bits_every_time():
         assert torch.equal(got, want)
 
 
+def test_a_scaled_loss_scales_its_gradients():
+    x, w, target = (tensor.to(DEVICE) for tensor in draw(dtype=torch.bfloat16))
+    x.requires_grad_()
+    want = torch.autograd.grad(harmonic_loss(x, w, target, impl="triton"), x)[0]
+    loss = harmonic_loss(x, w, target, impl="triton")
+    assert torch.equal(torch.autograd.grad(4 * loss, x, retain_graph=True)[0], 4 * want)
+    assert torch.equal(torch.autograd.grad(loss / 2, x)[0], want / 2)
+
+
 def test_only_what_is_wanted_is_made():
     x, w, target = (tensor.to(DEVICE) for tensor in draw())
     problem = Problem(x, w, target, torch.tensor(2.0, device=DEVICE), 0.0, None, -100, 0.0, "mean")

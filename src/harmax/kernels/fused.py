@@ -143,7 +143,7 @@ def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:
     )
 
 
-def _scaled(gradient: Tensor, upstream: Tensor) -> Tensor:
+def _scaled(gradient: Tensor, upstream: Tensor, engine: str) -> Tensor:
     """The stored gradient times the upstream scalar, in the stored memory where nobody can look at it again."""
     if torch.is_grad_enabled() or is_traced(gradient) or is_traced(upstream):
         return _scale(gradient, upstream)
@@ -151,6 +151,10 @@ def _scaled(gradient: Tensor, upstream: Tensor) -> Tensor:
         return gradient * upstream
     if upstream.device.type == "cpu" and upstream.item() == 1:
         return gradient
+    if engine == "triton":
+        from harmax.kernels.triton_engine import scale_in_place
+
+        return scale_in_place(gradient, upstream)
     return gradient.mul_(upstream)
 
 
@@ -174,7 +178,7 @@ def _backward(ctx: Any, upstream: Tensor | None, *statistics: Tensor) -> tuple[T
         gradients = _gradient(upstream.contiguous(), *ctx.saved_tensors, *ctx.settings, *ctx.engine, *wanted)
     else:
         wanted = ctx.wanted
-        gradients = tuple(_scaled(gradient, upstream) for gradient in ctx.saved_tensors)
+        gradients = tuple(_scaled(gradient, upstream, ctx.engine[0]) for gradient in ctx.saved_tensors)
     dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
     return dx, dw, None, dexponent, *[None] * 11
 

@@ -85,6 +85,18 @@ def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> None:
         torch.addmm(out, a, b, out_dtype=out.dtype, out=out) if add else torch.mm(a, b, out_dtype=out.dtype, out=out)
 
 
+def programs(count: int, size: int) -> tuple[int]:
+    """Return the grid in which programs take `size` of `count` things each."""
+    return (-(-count // size),)
+
+
+def scale_in_place(gradient: Tensor, factor: Tensor) -> Tensor:
+    """Multiply by a scalar that only the device knows; where that is 1, as it mostly is, nothing is read or written."""
+    if gradient.numel():
+        passes.scale_in_place[programs(gradient.numel(), 4096)](gradient, factor, gradient.numel(), BN=4096)
+    return gradient
+
+
 def pieces(count: int, size: int) -> list[slice]:
     """Cut a range into slices.
 
@@ -92,11 +104,6 @@ def pieces(count: int, size: int) -> list[slice]:
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
     return [slice(start, min(start + size, count)) for start in range(0, count, size)]
-
-
-def programs(count: int, size: int) -> tuple[int]:
-    """Return the grid in which programs take `size` of `count` things each."""
-    return (-(-count // size),)
 
 
 class Engine:
@@ -148,15 +155,18 @@ class Engine:
         self.smoothed = {"SMOOTHED": self.share_V is not None}
 
     def _prepare(self) -> None:
-        """Make the operands, in memory that the gradients take over later where nobody reads them after."""
+        """Make the operands, in the memory of the gradients: a part of these is written when its operand was used last.
+
+        Rows are done with once their own dx is known; classes when theirs is, or, where several blocks of rows add to
+        it in float32, at the very end.
+        """
         center_D = center_of(self.w_VD)
         halves = self.product_dtype == torch.float16
 
         def spare(gradient: Tensor) -> Tensor | None:
             return gradient if halves and gradient.numel() and gradient.element_size() == 2 else None
 
-        # The gradient of a block of classes is written once it is done, while other rows would still need the block.
-        self.w = self._operand(self.w_VD, center_D, spare(self.dw_VD) if len(self.rows) == 1 else None)
+        self.w = self._operand(self.w_VD, center_D, spare(self.dw_VD))
         self.x = self._operand(self.x_BD, center_D, spare(self.dx_BD))
         # What the weights are multiplied by. Halves need no centre taken out: their rounded weights are summed as they
         # are, so that all that cancels are float32 sums of exact terms.
