@@ -7,6 +7,7 @@ float32 inputs are multiplied in float32.
 Shape suffixes: B rows, V classes, D features, R rows of a block, C classes of a block.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -203,23 +204,32 @@ class Engine:
         self._finish_losses(rows)
         if not (self.wanted.x or self.wanted.w):
             return
-        sum_RD = self._new(len(rows), self.features) if self.wanted.x else None
+        sum_RD = self._borrow(len(rows), self.features)
         for number, columns in enumerate(self.columns):
             if len(self.columns) > 1:
                 product_RC = self._products(place, columns)
             weight_RC = self._weigh(rows, columns, product_RC)
-            if sum_RD is not None:
+            if self.wanted.x:
                 multiply(weight_RC, self.w_factor[columns], sum_RD, add=number > 0)
+            if self.wanted.x and number == len(self.columns) - 1:
+                self._write_dx(rows, sum_RD)
             if self.wanted.w:
                 self._add_dw(rows, columns, weight_RC)
-        if sum_RD is not None:
-            passes.finish_rows[programs(len(rows), ROWS)](
-                sum_RD, rows.sum_R, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R,
-                self.x_factor[place], rows.x_RD, self.w_VD, self.dx_BD[place], self.x_factor.stride(0),
-                rows.x_RD.stride(0), self.w_VD.stride(0), len(rows), self.features,
-                G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32, SLOTS=SLOTS, BR=ROWS,
-                BD=self.width,
-            )  # fmt: skip
+
+    def _borrow(self, *shape: int) -> Tensor:
+        """Return float32 memory for a while: that of dw, where it is free between the product and its own writing."""
+        free = self.dw_VD.view(torch.uint8).flatten() if len(self.rows) == len(self.columns) == 1 else self.dw_VD[:0]
+        size = 4 * math.prod(shape)
+        return free[:size].view(torch.float32).view(shape) if size <= free.nbytes else self._new(*shape)
+
+    def _write_dx(self, rows: Rows, sum_RD: Tensor) -> None:
+        place = rows.place
+        passes.finish_rows[programs(len(rows), ROWS)](
+            sum_RD, rows.sum_R, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.x_factor[place],
+            rows.x_RD, self.w_VD, self.dx_BD[place], self.x_factor.stride(0), rows.x_RD.stride(0), self.w_VD.stride(0),
+            len(rows), self.features, G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32,
+            SLOTS=SLOTS, BR=ROWS, BD=self.width,
+        )  # fmt: skip
 
     def _look_at(self, place: slice) -> Rows:
         count = place.stop - place.start
@@ -277,7 +287,8 @@ class Engine:
         groups = max(1, min(-(-count // TILE["BM"]), PROGRAMS // blocks))
         group_rows = -(-count // (groups * TILE["BM"])) * TILE["BM"]
         groups = -(-count // group_rows)
-        row_sums, column_sums = self._new(blocks, count), self._new(groups, width)
+        # Read before the memory is borrowed again.
+        row_sums, column_sums = self._borrow(blocks, count), self._new(groups, width)
         passes.weigh[(blocks, groups)](
             product_RC, weight_RC, product_RC.stride(0), *self._norms(rows), self.share_V, rows.target_R, rows.numbers,
             rows.slot, rows.slot_g, rows.count_R, row_sums, column_sums, rows.x_RD, self.w_VD, rows.x_RD.stride(0),
