@@ -266,6 +266,24 @@ def test_compiles_without_a_break():
     torch.testing.assert_close(got, want)
 
 
+def test_without_a_mode_memory_decides(monkeypatch):
+    x, w, target = (tensor.to(DEVICE) for tensor in draw())
+    free = {mode: int(1.2 * triton.peak_bytes(mode, *x.shape, len(w), itemsize=4)) for mode in MODES}
+    assert free["fast"] > free["balanced"]
+    asked = []
+
+    def block(mode, tokens, classes):
+        asked.append(mode)
+        return _small_block(mode, tokens, classes)
+
+    monkeypatch.setattr(triton, "block", block)
+    for mode in ("fast", "balanced"):
+        monkeypatch.setattr(triton, "free_bytes", lambda device, mode=mode: free[mode])
+        loss = harmonic_loss(x, w, target, impl="triton")
+        assert asked[-1] == mode
+        torch.testing.assert_close(loss, harmonic_loss(x, w, target, impl="eager"))
+
+
 def test_bad_input(monkeypatch):
     x, w, target = (tensor.to(DEVICE) for tensor in draw())
     with pytest.raises(TypeError, match=r"must be float32, bfloat16 or float16 with impl='triton', got torch\.float64"):

@@ -23,14 +23,19 @@ class Block(NamedTuple):
     columns: int
 
 
+ANY = Block(0, 0)
+"""Whatever fits; the engine knows."""
+
+
 def _sweep(problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> Result:
     return Sweep(problem, wanted, scale_B).run(block.rows)
 
 
 def _triton(problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> Result:
+    from harmax.kernels.triton import block_that_fits
     from harmax.kernels.triton_engine import Engine  # Triton is not always there
 
-    return Engine(problem, wanted, scale_B, block).run()
+    return Engine(problem, wanted, scale_B, block_that_fits(problem) if block == ANY else block).run()
 
 
 ENGINES: dict[str, Callable[[Problem, Wanted, Tensor, Block], Result]] = {"chunked": _sweep, "triton": _triton}

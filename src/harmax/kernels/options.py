@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 MODES = ("fast", "balanced", "lean")
+"""From the fastest to the leanest."""
 
 
 @dataclass(frozen=True)
@@ -11,9 +12,10 @@ class LossOptions:
 
     chunk_rows: int | None = None
     """Rows of the (tokens, classes) matrix in memory at a time (impl="chunked"); None: 38 MiB of them, 256 on a GPU."""
-    mode: str = "fast"
+    mode: str | None = None
     """Time against memory (impl="triton"): "fast" keeps the whole (tokens, classes) matrix in 16 bits, "balanced" 2048
-    rows of it, "lean" some classes, at the price of a fourth matrix product."""
+    rows of it, "lean" some classes, at the price of a fourth matrix product. None: the first that fits into what memory
+    is free."""
     check_targets: bool | None = None
     """Look for class indices out of range. None: on the CPU, outside compile and vmap, where looking is free."""
 
@@ -22,5 +24,5 @@ class LossOptions:
             raise ValueError(
                 f"`chunk_rows` must be a whole number from 1 on, got {self.chunk_rows}; leave it None for the default."
             )
-        if self.mode not in MODES:
+        if self.mode not in (None, *MODES):
             raise ValueError(f"`mode` must be one of {', '.join(MODES)}, got {self.mode!r}; see LossOptions.")

@@ -17,12 +17,14 @@ import torch
 from harmax.kernels import fused
 from harmax.kernels.eager import LossOutput, Problem
 from harmax.kernels.fused import Block
-from harmax.kernels.options import LossOptions
+from harmax.kernels.options import MODES, LossOptions
 
 OLDEST = (3, 2)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BALANCED_ROWS = 2048
 LEAN_BYTES = 32 * 2**20
+DW_COLUMNS = 8192
+"""Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows."""
 
 
 def why_not(device: torch.device) -> str | None:
@@ -63,6 +65,54 @@ def block(mode: str, tokens: int, classes: int) -> Block:
     return Block(tokens, max(256, LEAN_BYTES // (2 * max(1, tokens)) // 256 * 256))
 
 
+def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2) -> int:
+    """Predict the most memory that a step in this mode takes, both gradients included.
+
+    >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
+    [1696, 450, 183]
+    """
+    rows, columns = block(mode, tokens, classes)
+    rows, columns = min(rows, tokens), min(columns, classes)
+    gradients = itemsize * features * (tokens + classes)
+    products = itemsize * rows * columns
+    whole_rows, whole_columns = rows == tokens, columns == classes
+    if not whole_rows:
+        sums = 4 * features * (classes + rows)
+    elif not whole_columns:
+        sums = 4 * features * (rows + min(columns, DW_COLUMNS))
+    else:  # the sum for dx lies where dw will be
+        sums = 4 * features * min(columns, DW_COLUMNS)
+    return gradients + products + sums + 64 * tokens + 32 * classes
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return what memory of a GPU a program can still take, None where that is not known."""
+    if device.type != "cuda":
+        return None
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused
+
+
+def choose_mode(tokens: int, features: int, classes: int, *, itemsize: int, free: int | None) -> str:
+    """Name the fastest mode that fits, the leanest if none does.
+
+    >>> [choose_mode(16384, 768, 50304, itemsize=2, free=free * 2**20) for free in (10000, 1000, 300)]
+    ['fast', 'balanced', 'lean']
+    """
+    for mode in MODES:
+        # A margin for what the rest of a step allocates meanwhile, and for holes.
+        if free is None or 1.1 * peak_bytes(mode, tokens, features, classes, itemsize=itemsize) <= free:
+            return mode
+    return MODES[-1]
+
+
+def block_that_fits(problem: Problem) -> Block:
+    """Choose the mode by what memory is free now."""
+    (tokens, features), classes = problem.x_BD.shape, len(problem.w_VD)
+    free, itemsize = free_bytes(problem.x_BD.device), problem.x_BD.element_size()
+    return block(choose_mode(tokens, features, classes, itemsize=itemsize, free=free), tokens, classes)
+
+
 def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
     """Loss and statistics of a problem, in the mode of the options."""
     reason = why_not(problem.x_BD.device)
@@ -78,4 +128,7 @@ def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
         raise TypeError(
             "`target` must be class indices with impl='triton', got class probabilities; pass impl='chunked'."
         )
-    return fused.loss(problem, "triton", block(options.mode, *problem.x_BD.shape[:1], *problem.w_VD.shape[:1]))
+    if options.mode is None:
+        # Asked inside the operator: what memory is free is no matter for a compiled graph.
+        return fused.loss(problem, "triton", fused.ANY)
+    return fused.loss(problem, "triton", block(options.mode, problem.x_BD.shape[0], problem.w_VD.shape[0]))

@@ -18,6 +18,7 @@ from harmax.kernels import triton_passes as passes
 from harmax.kernels.eager import Problem, absolute_floor, hit_floor
 from harmax.kernels.fused import Block
 from harmax.kernels.sweep import Result, Wanted
+from harmax.kernels.triton import DW_COLUMNS
 from harmax.kernels.triton_passes import SLOTS
 
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
@@ -31,9 +32,6 @@ ROWS = 4
 
 PROGRAMS = 2048
 """So many fill a GPU."""
-
-DW_COLUMNS = 8192
-"""Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows."""
 
 FLOOR, TINY = hit_floor(torch.float32), absolute_floor(torch.float32)
 
