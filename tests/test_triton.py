@@ -164,6 +164,62 @@ def test_a_common_shift_changes_nothing(mode, dtype):
     assert error(dw, want.dw) < (1e-5 if dtype == torch.float32 else 1e-2)
 
 
+@pytest.mark.parametrize("exponent", [4.0, 28.0, 512.0])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_an_ignored_row_next_to_a_centre_adds_nothing(exponent, smoothing):
+    x, w, target = draw(rows=20, features=8)
+    x[0], x[1], x[2] = w[0], w[0] + 1e-2 * x[1], 0.8 * w[0]
+    target[:3] = -100
+    options = {"exponent": exponent, "label_smoothing": smoothing}
+    want = brute_force(x[3:], w, target[3:], **options)
+    loss, dx, dw = run(x, w, target, **options)
+    assert error(loss, want.loss) < 1e-5
+    assert not dx[:3].any()
+    assert error(dx[3:], want.dx) < 1e-4
+    assert error(dw, want.dw) < 1e-4
+
+
+def test_padding_rows_of_zeros_are_hits():
+    x, w, target = draw(rows=3)
+    x[0], w[5], target[0] = 0.0, 0.0, 7
+    loss, *_ = run(x, w, target, exponent=3.0, reduction="none")
+    torch.testing.assert_close(loss, harmonic_loss(x, w, target, exponent=3.0, reduction="none", impl="eager"))
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice")  # the interpreter's
+@pytest.mark.parametrize("place", ["input", "target", "other"])
+def test_a_nan_reaches_the_loss(place):
+    x, w, target = draw(rows=3)
+    {"input": x[1], "target": w[target[1]], "other": w[(target[1] + 1) % 70]}[place][3] = torch.nan
+    loss, dx, _ = run(x, w, target, exponent=3.0, reduction="none")
+    assert loss[1].isnan()
+    assert dx[1].isnan().any()
+
+
+def test_a_target_that_is_no_class_is_not_a_loss():
+    x, w, target = draw(rows=3)
+    target[1] = 70
+    options = LossOptions(check_targets=False)
+    x, w, target = x.to(DEVICE).requires_grad_(), w.to(DEVICE), target.to(DEVICE)
+    loss = harmonic_loss(x, w, target, reduction="none", impl="triton", options=options)
+    assert loss.isnan().tolist() == [False, True, False]
+    assert torch.autograd.grad(loss[0], x)[0].isfinite().all()
+
+
+@pytest.mark.parametrize(("scale", "exponent"), [(0.02, 128.0), (0.02, 256.0), (1.0, 11.0)])
+def test_the_gradient_of_a_language_models_head(scale, exponent):
+    """Inputs of norm sqrt(D) and small centres: sum(G) x and the true gradient differ by orders of magnitude."""
+    generator = torch.Generator().manual_seed(0)
+    w = scale * torch.randn(200, 128, generator=generator)
+    target = torch.randint(200, (24,), generator=generator)
+    x = torch.nn.functional.layer_norm(torch.randn(24, 128, generator=generator) + 0.2 * w[target] / scale, (128,))
+    x, w = x.bfloat16(), w.bfloat16()
+    want = brute_force(x, w, target, exponent=exponent)
+    _, dx, dw = run(x, w, target, exponent=exponent)
+    assert error(dx, want.dx) < 1e-2
+    assert error(dw, want.dw) < 2e-2
+
+
 def test_more_near_pairs_than_there_are_slots():
     x, w, target = draw(rows=5)
     w[10:40] = w[3] + 1e-2 * w[10:40]

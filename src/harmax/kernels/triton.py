@@ -45,8 +45,8 @@ def why_not(device: torch.device) -> str | None:
         return "a CUDA device, got cpu; move the tensors to a GPU, or set TRITON_INTERPRET=1 to try it out slowly"
     if device.type != "cuda":
         return f"a CUDA device, got {device.type}; move the tensors to a GPU"
-    if not hasattr(torch.ops.aten.mm, "dtype_out"):
-        return f"torch 2.8 or newer on a GPU, got {torch.__version__}; pip install -U torch"
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10):
+        return f"torch 2.10 or newer on a GPU, got {torch.__version__}; pip install -U torch"
     return None
 
 

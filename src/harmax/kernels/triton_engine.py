@@ -22,7 +22,10 @@ from harmax.kernels.triton import DW_COLUMNS
 from harmax.kernels.triton_passes import SLOTS
 
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
-"""A pair is near when s < NEAR (|x|^2 + |w|^2): above it a product of that dtype is precise enough."""
+"""A pair is near when s <= NEAR (|x|^2 + |w|^2): above it a product of that dtype is precise enough."""
+
+LISTED_NEAR = {torch.float32: 0.05, torch.float16: 1e-4}
+"""The same for targets whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
 
 TILE: dict[str, Any] = {"BM": 32, "BN": 256, "num_warps": 8}
 """Of the passes over products: a warp has whole stretches of rows, so that sums along them stay inside it."""
@@ -58,8 +61,8 @@ class Rows(NamedTuple):
     slot_g: Tensor
     count_R: Tensor
     flag_V: Tensor
-    sum_R: Tensor
-    """Of each row's gradient weights."""
+    sums: Tensor
+    """Of each row's gradient weights but the target's, as rounded and before, (2, R)."""
 
     def __len__(self) -> int:
         return self.place.stop - self.place.start
@@ -167,11 +170,16 @@ class Engine:
 
         self.w = self._operand(self.w_VD, center_D, spare(self.dw_VD))
         self.x = self._operand(self.x_BD, center_D, spare(self.dx_BD))
-        # What the weights are multiplied by. Halves need no centre taken out: their rounded weights are summed as they
-        # are, so that all that cancels are float32 sums of exact terms.
-        self.x_factor, self.w_factor = self.x.matrix, self.w.matrix
-        if halves:
-            self.x_factor, self.w_factor = (v.to(self.weight_dtype) for v in (self.x_BD, self.w_VD))
+        # What the weights are multiplied by. What a bfloat16 holds exactly needs no centre taken out: all that cancels
+        # then are float32 sums of exact terms.
+        exact = all(v.dtype == self.weight_dtype for v in (self.x_BD, self.w_VD)) and halves
+        self.center_D, self.offset_D = center_D, torch.zeros_like(center_D) if exact else center_D
+        self.x_factor, self.w_factor = self.x_BD, self.w_VD
+        if not exact:
+            self.x_factor, self.w_factor = (
+                (v - center_D).to(self.weight_dtype) if halves else operand.matrix
+                for v, operand in ((self.x_BD, self.x), (self.w_VD, self.w))
+            )
         largest = (self.rows[0].stop, self.columns[0].stop)
         self.buffer = self._new(largest[0] * largest[1], dtype=self.product_dtype)
         self.column_sum_V = self._new(self.classes, fill=0.0)
@@ -223,10 +231,10 @@ class Engine:
     def _write_dx(self, rows: Rows, sum_RD: Tensor) -> None:
         place = rows.place
         passes.finish_rows[programs(len(rows), ROWS)](
-            sum_RD, rows.sum_R, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.x_factor[place],
-            rows.x_RD, self.w_VD, self.dx_BD[place], self.x_factor.stride(0), rows.x_RD.stride(0), self.w_VD.stride(0),
+            sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
+            self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
             len(rows), self.features, G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32,
-            SLOTS=SLOTS, BR=ROWS, BD=self.width,
+            SLOTS=SLOTS, BR=ROWS, BD=self.width, **self.smoothed,
         )  # fmt: skip
 
     def _look_at(self, place: slice) -> Rows:
@@ -245,7 +253,7 @@ class Engine:
             slot_g=self._new(count, SLOTS, fill=0.0),
             count_R=self._new(count, dtype=torch.int32, fill=1),
             flag_V=self._new(self.classes, dtype=torch.int32, fill=0),
-            sum_R=self._new(count, fill=0.0),
+            sums=self._new(2, count, fill=0.0),
         )
         passes.target_distance[programs(count, ROWS)](
             x_RD, self.w_VD, target_R, rows.distance_R, x_RD.stride(0), self.w_VD.stride(0), count, self.features,
@@ -271,8 +279,9 @@ class Engine:
             rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.w.norm, self.class_weight,
             self.share_V, self.scale_B[place].contiguous(), self.exponent, self.loss_B[place], self.lse_B[place],
             self.hit_B[place], self.dexponent_B[place], rows.numbers, rows.slot, rows.flag_V, self.share_sum,
-            len(rows), self.classes, self.problem.ignore_index, self.problem.softening, self.near, FLOOR, TINY,
-            1 - self.problem.label_smoothing, WEIGHTED=self.class_weight is not None, SLOTS=SLOTS, BM=128,
+            len(rows), self.classes, self.problem.ignore_index, self.problem.softening,
+            LISTED_NEAR[self.product_dtype], FLOOR, TINY, 1 - self.problem.label_smoothing,
+            WEIGHTED=self.class_weight is not None, SLOTS=SLOTS, BM=128,
             **self.smoothed,
         )  # fmt: skip
 
@@ -286,14 +295,15 @@ class Engine:
         group_rows = -(-count // (groups * TILE["BM"])) * TILE["BM"]
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
-        row_sums, column_sums = self._borrow(blocks, count), self._new(groups, width)
+        row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
         passes.weigh[(blocks, groups)](
             product_RC, weight_RC, product_RC.stride(0), *self._norms(rows), self.share_V, rows.target_R, rows.numbers,
             rows.slot, rows.slot_g, rows.count_R, row_sums, column_sums, rows.x_RD, self.w_VD, rows.x_RD.stride(0),
-            self.w_VD.stride(0), count, width, columns.start, self.classes, group_rows, self.features, self.exponent,
-            self.problem.softening, self.near, SLOTS=SLOTS, BD=self.width, **self.smoothed, **TILE,
+            self.w_VD.stride(0), count, width, columns.start, self.classes, group_rows, self.features,
+            self.problem.ignore_index, self.exponent, self.problem.softening, self.near, SLOTS=SLOTS,
+            BD=self.width, **self.smoothed, **TILE,
         )  # fmt: skip
-        rows.sum_R.add_(row_sums.sum(0))
+        rows.sums.add_(row_sums.sum(1))
         self.column_sum_V[columns].add_(column_sums.sum(0))
         return weight_RC
 
@@ -319,6 +329,6 @@ class Engine:
 
     def _write_dw(self, sum_CD: Tensor, first: int) -> None:
         passes.finish_columns[programs(len(sum_CD), ROWS)](
-            sum_CD, self.column_sum_V, self.w_factor, self.dw_VD, self.w_factor.stride(0), first, len(sum_CD),
+            sum_CD, self.column_sum_V, self.offset_D, self.w_VD, self.dw_VD, self.w_VD.stride(0), first, len(sum_CD),
             self.features, BR=ROWS, BD=self.width,
         )  # fmt: skip

@@ -114,7 +114,7 @@ def _gather(
     """Add a tile to the sums of its rows; an infinite distance adds nothing."""
     tie = (s == target_distance[:, None]) & (j[None, :] < target[:, None])
     beaten = tl.maximum(beaten, tl.max(((s < target_distance[:, None]) | tie).to(tl.float32), 1))
-    s = tl.maximum(s, tiny)
+    s = tl.maximum(s, tiny, propagate_nan=tl.PropagateNan.ALL)
     now = tl.minimum(least, tl.min(s, 1))
     reference = tl.where(now < float("inf"), now, 1.0) + softening
     inverse = 1.0 / reference
@@ -165,7 +165,7 @@ def statistics(
             P, p_stride, i, here, start, first, columns, x_norm, x_factor, W_NORM, W_FACTOR, BN
         )  # fmt: skip
         s = tl.where(j[None, :] == target[:, None], float("inf"), s)
-        seen = seen | (s < near * norms)
+        seen = seen | ((s <= near * norms) & (s < float("inf")))
         least, total, dot, share_log, beaten = _gather(
             s, j, target, target_distance, least, total, dot, share_log, beaten, SHARE, half, softening, tiny, classes,
             SMOOTHED, DOT,
@@ -185,7 +185,7 @@ def statistics(
                 P, p_stride, i, here, start, first, columns, x_norm, x_factor, W_NORM, W_FACTOR, BN
             )  # fmt: skip
             s = tl.where(j[None, :] == target[:, None], float("inf"), s)
-            close = (s < near * norms) & here[:, None]
+            close = (s <= near * norms) & (s < float("inf")) & here[:, None]
             left = tl.sum(tl.sum(close.to(tl.int32), 1))
             while left > 0:
                 at = tl.min(tl.min(tl.where(close, place, BM * BN), 1))
@@ -235,7 +235,7 @@ def _log1p(x):
 @triton.jit
 def finish(
     STATE, TARGET, TARGET_DISTANCE, X_NORM, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT, DEXPONENT, ROW,
-    SLOT, FLAG, SHARE_SUM, rows, classes, ignore_index, softening, near, hit_floor, tiny, sparse,
+    SLOT, FLAG, SHARE_SUM, rows, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
     WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """From the statistics of some rows to their losses, and to the numbers `weigh` needs, ROW (6, rows).
@@ -248,7 +248,10 @@ def finish(
     half = 0.5 * tl.load(EXPONENT)
     target = tl.load(TARGET + i, mask=here, other=0)
     used = here & (target != ignore_index)
-    target = tl.where(used & (target >= 0) & (target < classes), target, 0)
+    # A target that is no class has no loss, and no gradient.
+    bad = used & ((target < 0) | (target >= classes))
+    used = used & (bad == 0)
+    target = tl.where(used, target, 0)
     least = tl.load(STATE + i, mask=here, other=1.0)
     total = tl.load(STATE + rows + i, mask=here, other=1.0)
     dot = tl.load(STATE + 2 * rows + i, mask=here, other=0.0)
@@ -259,7 +262,7 @@ def finish(
     # An exact hit counts as a distance below every real one of its row.
     nearest = tl.minimum(least, tl.where(s == 0, float("inf"), s))
     floor = tl.maximum(tl.where(nearest < float("inf"), nearest, 0.0) * hit_floor, tiny)
-    t = tl.maximum(s, floor) + softening
+    t = tl.maximum(s, floor, propagate_nan=tl.PropagateNan.ALL) + softening
     known = least < float("inf")
     reference = tl.where(known, least, 1.0) + softening
     lifted = floor + softening
@@ -300,7 +303,7 @@ def finish(
         mean_log = tl.log(t) * (1.0 - wrong) + wrong * (dot * share_of - tl.log2(inverse)) * LN_2
         dexponent += 0.5 * scale * tl.where(used, logs - share_sum * mean_log, 0.0)
         tau += dense
-    tl.store(LOSS + i, tl.where(used, loss, 0.0), mask=here)
+    tl.store(LOSS + i, tl.where(bad, float("nan"), tl.where(used, loss, 0.0)), mask=here)
     tl.store(LSE + i, lse, mask=here)
     tl.store(HIT + i, used & (beaten == 0), mask=here)
     tl.store(DEXPONENT + i, tl.where(used, dexponent, 0.0), mask=here)
@@ -315,7 +318,8 @@ def finish(
         tl.store(ROW + 2 * rows + i, tl.where(used, -scale * half * tau * (wrong * share_of) * inverse, 0.0), mask=here)
     tl.store(ROW + 4 * rows + i, g, mask=here)
     tl.store(ROW + 5 * rows + i, tau, mask=here)
-    close = used & (s <= near * (tl.load(X_NORM + i, mask=here, other=0.0) + tl.load(W_NORM + target, mask=used)))
+    norms = tl.load(X_NORM + i, mask=here, other=0.0) + tl.load(W_NORM + target, mask=used, other=0.0)
+    close = used & (s <= listed_near * norms)
     tl.store(SLOT + i * SLOTS, tl.where(close, target, -1).to(tl.int32), mask=here)
     tl.store(FLAG + target, tl.full([BM], 1, tl.int32), mask=close)
 
@@ -323,13 +327,14 @@ def finish(
 @triton.jit
 def weigh(
     P, G, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, ROW, SLOT, SLOT_G, COUNT, ROW_SUM, COLUMN_SUM,
-    X, W, x_stride, w_stride, rows, columns, first, classes, group_rows, features, EXPONENT, softening, near,
-    SMOOTHED: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    X, W, x_stride, w_stride, rows, columns, first, classes, group_rows, features, ignore_index, EXPONENT, softening,
+    near, SMOOTHED: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Second pass: write G over the products. A program has a block of columns and goes down a group of rows.
 
-    ROW_SUM (column blocks, rows) and COLUMN_SUM (groups, columns) are sums of what was written, as it was rounded:
-    (sum G) x - G W is then a sum of G (x - w) whatever the rounding of G.
+    COLUMN_SUM (groups, columns) has sums of what was written, as it was rounded: (sum G) w - G^T X is then a sum of
+    G (w - x) whatever the rounding of G. ROW_SUM (2, column blocks, rows) has sums without the target, as rounded and
+    as they were before.
     """
     top = tl.program_id(1).to(tl.int64) * group_rows
     left_column = tl.program_id(0) * BN
@@ -342,6 +347,7 @@ def weigh(
         here = (i < rows) & (start + tl.arange(0, BM) < group_rows)
         x_norm, x_factor = tl.load(X_NORM + i, mask=here, other=0.0), tl.load(X_FACTOR + i, mask=here, other=0.0)
         target = tl.load(TARGET + i, mask=here, other=-1)
+        target = tl.where(target == ignore_index, 0, target)
         inverse = tl.load(ROW + i, mask=here, other=1.0)
         floor = tl.load(ROW + rows + i, mask=here, other=1.0)
         factor = tl.load(ROW + 2 * rows + i, mask=here, other=0.0)
@@ -353,7 +359,7 @@ def weigh(
         )  # fmt: skip
         is_target = j[None, :] == target[:, None]
         any_close = tl.max(count) > 1
-        close = (s < near * norms) & (is_target == 0) & here[:, None]
+        close = (s <= near * norms) & (s < float("inf")) & (is_target == 0) & here[:, None]
         if any_close:
             found = close
             left = tl.sum(tl.sum(found.to(tl.int32), 1))
@@ -364,7 +370,7 @@ def weigh(
                 s = tl.where(place == at, exact, s)
                 found = found & (place != at)
                 left -= 1
-        t = tl.maximum(s, floor[:, None]) + softening
+        t = tl.maximum(s, floor[:, None], propagate_nan=tl.PropagateNan.ALL) + softening
         log_ratio = tl.log2(t * inverse[:, None])
         if SMOOTHED:
             share = tl.load(SHARE + j, mask=j < classes, other=0.0)
@@ -398,26 +404,33 @@ def weigh(
         tl.store(G + i[:, None] * p_stride + (left_column + tl.arange(0, BN))[None, :], rounded, mask=inside)
         wide = tl.where(inside, rounded.to(tl.float32), 0.0)
         sums += wide
-        tl.store(ROW_SUM + tl.program_id(0).to(tl.int64) * rows + i, tl.sum(wide, 1), mask=here)
+        place_row = ROW_SUM + tl.program_id(0).to(tl.int64) * rows + i
+        tl.store(place_row, tl.sum(tl.where(is_target, 0.0, wide), 1), mask=here)
+        exact_sum = tl.sum(tl.where(is_target | (inside == 0), 0.0, g), 1)
+        tl.store(place_row + tl.num_programs(0).to(tl.int64) * rows, exact_sum, mask=here)
     place_column = COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + left_column + tl.arange(0, BN)
     tl.store(place_column, tl.sum(sums, 0), mask=inside_columns)
 
 
 @triton.jit
 def finish_rows(
-    PRODUCT, ROW_SUM, TARGET, ROW, SLOT, SLOT_G, COUNT, FACTOR, X, W, DX, f_stride, x_stride, w_stride, rows, features,
-    G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+    PRODUCT, ROW_SUM, TARGET, ROW, SLOT, SLOT_G, COUNT, OFFSET, CENTER, X, W, DX, x_stride, w_stride, rows, features,
+    SMOOTHED: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """dx of some rows: 2 (sum(G) x - G W), what rounding took from the target's weight, and the listed pairs.
+    """dx of some rows: 2 (sum(G) x - G W), with the target's part and the listed pairs as they are.
 
-    FACTOR is x as the products have it: without its centre, perhaps.
+    G W has rounded weights. What that changes is a sum of (g - rounded g) (y - w), for any vector y the sums are made
+    to agree on. Without smoothing y is the mean of the wrong centres under these weights, near the w that count; with
+    it weights have both signs and no such mean, and y is the centre of all. OFFSET is what the products left out of W.
     """
     i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = i < rows, tl.arange(0, BD)
-    total = tl.load(ROW_SUM + i, mask=here, other=0.0)
+    rounded = tl.load(ROW_SUM + i, mask=here, other=0.0)
+    exact = tl.load(ROW_SUM + rows + i, mask=here, other=0.0)
+    ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
     target_g = tl.load(ROW + 4 * rows + i, mask=here, other=0.0)
     listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
-    rest = tl.where(listed, target_g, target_g - target_g.to(G_TYPE).to(tl.float32))
+    written = tl.where(listed, 0.0, target_g.to(G_TYPE).to(tl.float32))
     pulled = here & (target_g != 0)
     target = tl.load(TARGET + i, mask=pulled, other=0)
     count = tl.load(COUNT + i, mask=here, other=1)
@@ -425,13 +438,18 @@ def finish_rows(
     for start in range(0, features, BD):
         within = (start + d < features)[None, :]
         inside = here[:, None] & within
+        offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
         x = tl.load(X + i[:, None] * x_stride + (start + d)[None, :], mask=inside, other=0.0).to(tl.float32)
-        factor = tl.load(FACTOR + i[:, None] * f_stride + (start + d)[None, :], mask=inside, other=0.0).to(tl.float32)
-        dx = total[:, None] * factor
-        dx -= tl.load(PRODUCT + i[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
         place = W + target[:, None] * w_stride + (start + d)[None, :]
         w = tl.load(place, mask=pulled[:, None] & within, other=0.0).to(tl.float32)
-        dx += tl.where(pulled[:, None], rest[:, None] * (x - w), 0.0)
+        product = tl.load(PRODUCT + i[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
+        product -= tl.where(pulled[:, None], written[:, None] * (w - offset), 0.0)
+        if SMOOTHED:
+            center = tl.load(CENTER + start + d, mask=start + d < features, other=0.0)[None, :] - offset
+            dx = exact[:, None] * (x - offset) - product - (exact - rounded)[:, None] * center
+        else:
+            dx = exact[:, None] * (x - offset) - ratio[:, None] * product
+        dx += tl.where(pulled[:, None], target_g[:, None] * (x - w), 0.0)
         for slot in range(1, SLOTS):
             if slot < most:
                 used = here & (slot < count)
@@ -440,14 +458,13 @@ def finish_rows(
                 place = W + column[:, None] * w_stride + (start + d)[None, :]
                 w = tl.load(place, mask=used[:, None] & within, other=0.0).to(tl.float32)
                 dx += tl.where(used[:, None], g[:, None] * (x - w), 0.0)
-        tl.store(
-            DX + i[:, None] * features + (start + d)[None, :], (2 * dx).to(DX.dtype.element_ty), mask=inside
-        )  # fmt: skip
+        place = DX + i[:, None] * features + (start + d)[None, :]
+        tl.store(place, (2 * dx).to(DX.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def finish_columns(
-    PRODUCT, COLUMN_SUM, W, DW, w_stride, first, columns, features, BR: tl.constexpr, BD: tl.constexpr,
+    PRODUCT, COLUMN_SUM, OFFSET, W, DW, w_stride, first, columns, features, BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """dw of some classes: 2 (sum(G) w - G^T X)."""
     local = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
@@ -456,7 +473,8 @@ def finish_columns(
     for start in range(0, features, BD):
         inside = here[:, None] & (start + d < features)[None, :]
         place = W + (first + local)[:, None] * w_stride + (start + d)[None, :]
-        dw = total[:, None] * tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
+        dw = total[:, None] * (tl.load(place, mask=inside, other=0.0).to(tl.float32) - offset)
         dw -= tl.load(PRODUCT + local[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
         place = DW + (first + local)[:, None] * features + (start + d)[None, :]
         tl.store(place, (2 * dw).to(DW.dtype.element_ty), mask=inside)
@@ -494,6 +512,7 @@ def add_listed(
                                 place = PRODUCT + (left_column + local) * features + start + d
                                 old = tl.load(place, mask=inside, other=0.0)
                                 tl.store(place, old - g * (w - x), mask=inside)
+                                tl.debug_barrier()  # the next pair may be read by other threads
                             mine = mine & (tl.arange(0, BM) != at)
                             left -= 1
 
