@@ -57,6 +57,46 @@ def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", **optio
     return Oracle(loss.detach(), dx, dw, slack, size.sum(1), size.sum(0), rounding)
 
 
+def assert_matches(want: Oracle, loss, dx, dw, *, options, unit, gradient_unit=0.0, smallest=1e-36):
+    """Compare with the oracle, to so many rounding units of what the problem allows."""
+    slack = want.slack if options["reduction"] == "none" else want.slack.sum()
+    assert ((loss - want.loss).abs() <= unit * slack + len(dx) * want.rounding).all()
+    for got, right, room in ((dx, want.dx, want.dx_slack), (dw, want.dw, want.dw_slack)):
+        bound = (4 * unit * (1 + options["exponent"]) + want.rounding) * room[:, None]
+        reachable = right.abs() < torch.finfo(got.dtype).max / 2
+        assert ((got.double() - right).abs() <= bound + gradient_unit * right.abs() + smallest)[reachable].all()
+
+
+def assert_right_next_to_a_centre(compute, exponent: float, gap: float, right: bool) -> None:
+    """Put a row at a relative distance from its centre, or a wrong one, and compare loss and gradient with mpmath."""
+    torch.manual_seed(3)
+    w = torch.randn(7, 24)
+    x = w[2] + gap * w[2].norm() * F.normalize(torch.randn(24), dim=0)
+    target = 2 if right else 5
+    want_loss, want_grad = precise(x, w, target, exponent)
+    loss, dx, _ = compute(x[None], w, torch.tensor([target]), exponent=exponent)
+    if want_loss > 1e-37:
+        assert abs(loss.item() - want_loss) <= 1e-6 * (1 + exponent) * want_loss
+    else:
+        assert loss.item() < 1e-36
+    if want_grad.norm() > 1e-30:
+        assert (dx[0] - want_grad).norm() <= 2e-6 * (1 + exponent) * want_grad.norm()
+    else:
+        assert dx.norm() < 1e-29
+
+
+HITS = ("right", "wrong", "twins", "origin")
+
+
+def put_on_a_centre(x, w, hit: str) -> None:
+    """Put row 0, whose target is class 2, on its centre, a wrong one, one of two alike, or one at the origin."""
+    x[0] = w[2] if hit != "wrong" else w[3]
+    if hit == "twins":
+        w[4] = w[2]
+    if hit == "origin":
+        x[0] = w[2] = 0.0
+
+
 def precise(x, w, target: int, exponent: float, softening: float = 0.0, digits: int = 60):
     """Loss and dloss/dx of one row with mpmath: no rounding worth the name."""
     with mpmath.workdps(digits):

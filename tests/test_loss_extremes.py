@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from harmax import LossOptions, harmonic_logits, harmonic_loss
-from oracle import ANYWHERE
+from oracle import ANYWHERE, HITS, put_on_a_centre
 
 EXPONENTS = [0.5, 1.0, 2.0, 28.0, 300.0, 2048.0]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -24,17 +24,13 @@ def backward(x, w, target, **options):
 @every_impl
 @every_exponent
 @every_dtype
-@pytest.mark.parametrize("hit", ["right", "wrong", "twins", "origin"])
+@pytest.mark.parametrize("hit", HITS)
 def test_an_exact_hit_is_finite(impl, exponent, dtype, hit):
     torch.manual_seed(0)
     w = torch.randn(6, 8).to(dtype)
     x = torch.randn(4, 8).to(dtype)
     target = torch.tensor([2, 1, 0, 5])
-    x[0] = w[2] if hit != "wrong" else w[3]
-    if hit == "twins":
-        w[4] = w[2]
-    if hit == "origin":
-        x[0] = w[2] = 0.0
+    put_on_a_centre(x, w, hit)
     loss, dx, dw = backward(x, w, target, exponent=exponent, impl=impl, reduction="none")
     assert loss.isfinite().all()
     assert dx.isfinite().all()

@@ -19,6 +19,10 @@ from harmax.kernels.eager import LossOutput, Problem
 from harmax.kernels.fused import Block
 from harmax.kernels.options import MODES, LossOptions
 
+try:
+    INSTALLED: str | None = version("triton")
+except PackageNotFoundError:
+    INSTALLED = None
 OLDEST = (3, 2)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 BALANCED_ROWS = 2048
@@ -33,12 +37,10 @@ def why_not(device: torch.device) -> str | None:
     >>> why_not(torch.device("meta"))
     'a CUDA device, got meta; move the tensors to a GPU'
     """
-    try:
-        found = version("triton")
-    except PackageNotFoundError:
+    if INSTALLED is None:
         return "Triton, which is not installed; pip install triton"
-    if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
-        return f"Triton {'.'.join(map(str, OLDEST))} or newer, got {found}; pip install -U triton"
+    if tuple(int(part) for part in INSTALLED.split(".")[:2]) < OLDEST:
+        return f"Triton {'.'.join(map(str, OLDEST))} or newer, got {INSTALLED}; pip install -U triton"
     if device.type == "cpu":
         if os.environ.get("TRITON_INTERPRET") == "1":
             return None

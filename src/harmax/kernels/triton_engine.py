@@ -1,4 +1,5 @@
-"""The arithmetic behind the Triton implementation: products by cuBLAS, the passes of `triton_passes.py` between them.
+"""The arithmetic behind the Triton implementation: products by cuBLAS, and what `triton_passes.py` does between them
+and `triton_gradients.py` after.
 
 Half-precision inputs are multiplied as float16, scaled row by row, and summed in float32: a bfloat16 fits in whole, and
 the product keeps eight times the precision that bfloat16 logits have. Gradient weights are bfloat16, for its range.
@@ -14,6 +15,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
+from harmax.kernels import triton_gradients as gradients
 from harmax.kernels import triton_passes as passes
 from harmax.kernels.eager import Problem, absolute_floor, hit_floor
 from harmax.kernels.fused import Block
@@ -95,7 +97,7 @@ def programs(count: int, size: int) -> tuple[int]:
 def scale_in_place(gradient: Tensor, factor: Tensor) -> Tensor:
     """Multiply by a scalar that only the device knows; where that is 1, as it mostly is, nothing is read or written."""
     if gradient.numel():
-        passes.scale_in_place[programs(gradient.numel(), 4096)](gradient, factor, gradient.numel(), BN=4096)
+        gradients.scale_in_place[programs(gradient.numel(), 4096)](gradient, factor, gradient.numel(), BN=4096)
     return gradient
 
 
@@ -230,7 +232,7 @@ class Engine:
 
     def _write_dx(self, rows: Rows, sum_RD: Tensor) -> None:
         place = rows.place
-        passes.finish_rows[programs(len(rows), ROWS)](
+        gradients.finish_rows[programs(len(rows), ROWS)](
             sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
             self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
             len(rows), self.features, G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32,
@@ -321,14 +323,14 @@ class Engine:
             self._write_dw(sum_CD, columns.start + part.start)
 
     def _add_listed(self, sum_CD: Tensor, rows: Rows, first: int) -> None:
-        passes.add_listed[programs(len(sum_CD), 32)](
+        gradients.add_listed[programs(len(sum_CD), 32)](
             sum_CD, rows.flag_V, rows.numbers[4], rows.slot, rows.slot_g, rows.count_R, rows.x_RD, self.w_VD,
             rows.x_RD.stride(0), self.w_VD.stride(0), len(rows), first, len(sum_CD), self.features,
             SLOTS=SLOTS, BC=32, BM=1024, BD=self.width,
         )  # fmt: skip
 
     def _write_dw(self, sum_CD: Tensor, first: int) -> None:
-        passes.finish_columns[programs(len(sum_CD), ROWS)](
+        gradients.finish_columns[programs(len(sum_CD), ROWS)](
             sum_CD, self.column_sum_V, self.offset_D, self.w_VD, self.dw_VD, self.w_VD.stride(0), first, len(sum_CD),
             self.features, BR=ROWS, BD=self.width,
         )  # fmt: skip

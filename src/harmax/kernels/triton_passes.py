@@ -128,7 +128,8 @@ def _gather(
     total = shrink * total + tl.sum(q, 1)
     if SMOOTHED:
         share = tl.load(SHARE + j, mask=j < classes, other=0.0)
-        logs = log_ratio - tl.log2(inverse)[:, None]
+        # Relative to the target's, so that what is alike cancels before it is rounded.
+        logs = log_ratio - tl.log2(inverse * (tl.maximum(target_distance, tiny) + softening))[:, None]
         share_log += tl.sum(tl.where(s < float("inf"), share[None, :] * logs, 0.0), 1)
     return now, total, dot, share_log, beaten
 
@@ -142,9 +143,9 @@ def statistics(
 ):  # fmt: skip
     """First pass over a block of products: per row the smallest distance, `total`, and what else the loss needs.
 
-    STATE (7, rows): smallest positive s, total, sum of q log2(t / ref), sum of share log2 t, whether a wrong class
-    beats the target, number of exact hits, share of the hits. All over the wrong classes seen so far. A program has
-    some rows and goes along them; only where it has met a near pair does it go again, looking at each of those.
+    STATE (7, rows): smallest positive s, total, sum of q log2(t / ref), sum of share log2(t / t_c), whether a wrong
+    class beats the target, number of exact hits, share of the hits. All over the wrong classes seen so far. A program
+    has some rows and goes along them; only where it has met a near pair does it go again, looking at each of those.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     here = i < rows
@@ -292,16 +293,16 @@ def finish(
     dexponent = 0.5 * scale * tau * wrong * (ratio - dot * share_of) * LN_2
     loss = tau * loss
     if SMOOTHED:
-        share_log = tl.load(STATE + 3 * rows + i, mask=here, other=0.0)
-        share_log += tl.load(STATE + 6 * rows + i, mask=here, other=0.0) * tl.log2(lifted)
-        share_c = tl.load(SHARE + target, mask=used, other=0.0)
-        logs = (share_log + share_c * tl.log2(t)) * LN_2
-        share_sum = tl.load(SHARE_SUM)
+        share_c, share_sum = tl.load(SHARE + target, mask=used, other=0.0), tl.load(SHARE_SUM)
+        # The sums know the target's distance as it was before a hit was lifted.
+        before = tl.maximum(s, tiny) + softening
+        logs = tl.load(STATE + 3 * rows + i, mask=here, other=0.0)
+        logs += tl.load(STATE + 6 * rows + i, mask=here, other=0.0) * tl.log2(lifted / before)
+        logs = (logs + (share_sum - share_c) * tl.log2(before / t)) * LN_2
         dense = tl.where(used, share_sum, 0.0)
-        loss += tl.where(used, half * logs + share_sum * lse, 0.0)
+        loss += tl.where(used, half * logs + share_sum * _softplus(gap), 0.0)
         pull += share_c - dense * (1.0 - wrong)
-        mean_log = tl.log(t) * (1.0 - wrong) + wrong * (dot * share_of - tl.log2(inverse)) * LN_2
-        dexponent += 0.5 * scale * tl.where(used, logs - share_sum * mean_log, 0.0)
+        dexponent += 0.5 * scale * (logs - dense * wrong * (dot * share_of - ratio) * LN_2)
         tau += dense
     tl.store(LOSS + i, tl.where(bad, float("nan"), tl.where(used, loss, 0.0)), mask=here)
     tl.store(LSE + i, lse, mask=here)
@@ -410,118 +411,3 @@ def weigh(
         tl.store(place_row + tl.num_programs(0).to(tl.int64) * rows, exact_sum, mask=here)
     place_column = COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + left_column + tl.arange(0, BN)
     tl.store(place_column, tl.sum(sums, 0), mask=inside_columns)
-
-
-@triton.jit
-def finish_rows(
-    PRODUCT, ROW_SUM, TARGET, ROW, SLOT, SLOT_G, COUNT, OFFSET, CENTER, X, W, DX, x_stride, w_stride, rows, features,
-    SMOOTHED: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
-    """dx of some rows: 2 (sum(G) x - G W), with the target's part and the listed pairs as they are.
-
-    G W has rounded weights. What that changes is a sum of (g - rounded g) (y - w), for any vector y the sums are made
-    to agree on. Without smoothing y is the mean of the wrong centres under these weights, near the w that count; with
-    it weights have both signs and no such mean, and y is the centre of all. OFFSET is what the products left out of W.
-    """
-    i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    here, d = i < rows, tl.arange(0, BD)
-    rounded = tl.load(ROW_SUM + i, mask=here, other=0.0)
-    exact = tl.load(ROW_SUM + rows + i, mask=here, other=0.0)
-    ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
-    target_g = tl.load(ROW + 4 * rows + i, mask=here, other=0.0)
-    listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
-    written = tl.where(listed, 0.0, target_g.to(G_TYPE).to(tl.float32))
-    pulled = here & (target_g != 0)
-    target = tl.load(TARGET + i, mask=pulled, other=0)
-    count = tl.load(COUNT + i, mask=here, other=1)
-    most = tl.max(count)
-    for start in range(0, features, BD):
-        within = (start + d < features)[None, :]
-        inside = here[:, None] & within
-        offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
-        x = tl.load(X + i[:, None] * x_stride + (start + d)[None, :], mask=inside, other=0.0).to(tl.float32)
-        place = W + target[:, None] * w_stride + (start + d)[None, :]
-        w = tl.load(place, mask=pulled[:, None] & within, other=0.0).to(tl.float32)
-        product = tl.load(PRODUCT + i[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
-        product -= tl.where(pulled[:, None], written[:, None] * (w - offset), 0.0)
-        if SMOOTHED:
-            center = tl.load(CENTER + start + d, mask=start + d < features, other=0.0)[None, :] - offset
-            dx = exact[:, None] * (x - offset) - product - (exact - rounded)[:, None] * center
-        else:
-            dx = exact[:, None] * (x - offset) - ratio[:, None] * product
-        dx += tl.where(pulled[:, None], target_g[:, None] * (x - w), 0.0)
-        for slot in range(1, SLOTS):
-            if slot < most:
-                used = here & (slot < count)
-                column = tl.load(SLOT + i * SLOTS + slot, mask=used, other=0).to(tl.int64)
-                g = tl.load(SLOT_G + i * SLOTS + slot, mask=used, other=0.0)
-                place = W + column[:, None] * w_stride + (start + d)[None, :]
-                w = tl.load(place, mask=used[:, None] & within, other=0.0).to(tl.float32)
-                dx += tl.where(used[:, None], g[:, None] * (x - w), 0.0)
-        place = DX + i[:, None] * features + (start + d)[None, :]
-        tl.store(place, (2 * dx).to(DX.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def finish_columns(
-    PRODUCT, COLUMN_SUM, OFFSET, W, DW, w_stride, first, columns, features, BR: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
-    """dw of some classes: 2 (sum(G) w - G^T X)."""
-    local = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    here, d = local < columns, tl.arange(0, BD)
-    total = tl.load(COLUMN_SUM + first + local, mask=here, other=0.0)
-    for start in range(0, features, BD):
-        inside = here[:, None] & (start + d < features)[None, :]
-        place = W + (first + local)[:, None] * w_stride + (start + d)[None, :]
-        offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
-        dw = total[:, None] * (tl.load(place, mask=inside, other=0.0).to(tl.float32) - offset)
-        dw -= tl.load(PRODUCT + local[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
-        place = DW + (first + local)[:, None] * features + (start + d)[None, :]
-        tl.store(place, (2 * dw).to(DW.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def add_listed(
-    PRODUCT, FLAG, TARGET_G, SLOT, SLOT_G, COUNT, X, W, x_stride, w_stride, rows, first, columns, features,
-    SLOTS: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
-    """Take G (w - x) of the listed pairs of some classes from their rows of G^T X, where there are any."""
-    left_column = tl.program_id(0).to(tl.int64) * BC
-    j, d = left_column + tl.arange(0, BC), tl.arange(0, BD)
-    if tl.max(tl.load(FLAG + first + j, mask=j < columns, other=0)) > 0:
-        for local in range(0, BC):
-            column = first + left_column + local
-            if tl.load(FLAG + column, mask=left_column + local < columns, other=0) != 0:
-                for top in range(0, rows, BM):
-                    i = top + tl.arange(0, BM)
-                    count = tl.load(COUNT + i, mask=i < rows, other=0)
-                    for slot in range(0, SLOTS):
-                        held = tl.load(SLOT + i.to(tl.int64) * SLOTS + slot, mask=i < rows, other=-1)
-                        mine = (held == column) & ((slot == 0) | (slot < count))
-                        left = tl.sum(mine.to(tl.int32))
-                        while left > 0:
-                            at = tl.min(tl.where(mine, tl.arange(0, BM), BM))
-                            row = (top + at).to(tl.int64)
-                            g = tl.load(SLOT_G + row * SLOTS + slot)
-                            if slot == 0:
-                                g = tl.load(TARGET_G + row)
-                            for start in range(0, features, BD):
-                                inside = start + d < features
-                                x = tl.load(X + row * x_stride + start + d, mask=inside, other=0.0).to(tl.float32)
-                                w = tl.load(W + column * w_stride + start + d, mask=inside, other=0.0).to(tl.float32)
-                                place = PRODUCT + (left_column + local) * features + start + d
-                                old = tl.load(place, mask=inside, other=0.0)
-                                tl.store(place, old - g * (w - x), mask=inside)
-                                tl.debug_barrier()  # the next pair may be read by other threads
-                            mine = mine & (tl.arange(0, BM) != at)
-                            left -= 1
-
-
-@triton.jit
-def scale_in_place(V, FACTOR, size, BN: tl.constexpr):
-    """Multiply by a scalar on the device, unless it is 1."""
-    factor = tl.load(FACTOR)
-    if factor != 1.0:
-        i = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
-        v = tl.load(V + i, mask=i < size)
-        tl.store(V + i, (v.to(tl.float32) * factor).to(V.dtype.element_ty), mask=i < size)

@@ -1,0 +1,119 @@
+"""From products of gradient weights to gradients, in Triton; the words are those of `triton_passes.py`."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def finish_rows(
+    PRODUCT, ROW_SUM, TARGET, ROW, SLOT, SLOT_G, COUNT, OFFSET, CENTER, X, W, DX, x_stride, w_stride, rows, features,
+    SMOOTHED: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """dx of some rows: 2 (sum(G) x - G W), with the target's part and the listed pairs as they are.
+
+    G W has rounded weights. What that changes is a sum of (g - rounded g) (y - w), for any vector y the sums are made
+    to agree on. Without smoothing y is the mean of the wrong centres under these weights, near the w that count; with
+    it weights have both signs and no such mean, and y is the centre of all. OFFSET is what the products left out of W.
+    """
+    i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    here, d = i < rows, tl.arange(0, BD)
+    rounded = tl.load(ROW_SUM + i, mask=here, other=0.0)
+    exact = tl.load(ROW_SUM + rows + i, mask=here, other=0.0)
+    ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
+    target_g = tl.load(ROW + 4 * rows + i, mask=here, other=0.0)
+    listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
+    written = tl.where(listed, 0.0, target_g.to(G_TYPE).to(tl.float32))
+    pulled = here & (target_g != 0)
+    target = tl.load(TARGET + i, mask=pulled, other=0)
+    count = tl.load(COUNT + i, mask=here, other=1)
+    most = tl.max(count)
+    for start in range(0, features, BD):
+        within = (start + d < features)[None, :]
+        inside = here[:, None] & within
+        offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
+        x = tl.load(X + i[:, None] * x_stride + (start + d)[None, :], mask=inside, other=0.0).to(tl.float32)
+        place = W + target[:, None] * w_stride + (start + d)[None, :]
+        w = tl.load(place, mask=pulled[:, None] & within, other=0.0).to(tl.float32)
+        product = tl.load(PRODUCT + i[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
+        product -= tl.where(pulled[:, None], written[:, None] * (w - offset), 0.0)
+        if SMOOTHED:
+            center = tl.load(CENTER + start + d, mask=start + d < features, other=0.0)[None, :] - offset
+            dx = exact[:, None] * (x - offset) - product - (exact - rounded)[:, None] * center
+        else:
+            dx = exact[:, None] * (x - offset) - ratio[:, None] * product
+        dx += tl.where(pulled[:, None], target_g[:, None] * (x - w), 0.0)
+        for slot in range(1, SLOTS):
+            if slot < most:
+                used = here & (slot < count)
+                column = tl.load(SLOT + i * SLOTS + slot, mask=used, other=0).to(tl.int64)
+                g = tl.load(SLOT_G + i * SLOTS + slot, mask=used, other=0.0)
+                place = W + column[:, None] * w_stride + (start + d)[None, :]
+                w = tl.load(place, mask=used[:, None] & within, other=0.0).to(tl.float32)
+                dx += tl.where(used[:, None], g[:, None] * (x - w), 0.0)
+        place = DX + i[:, None] * features + (start + d)[None, :]
+        tl.store(place, (2 * dx).to(DX.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def finish_columns(
+    PRODUCT, COLUMN_SUM, OFFSET, W, DW, w_stride, first, columns, features, BR: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """dw of some classes: 2 (sum(G) w - G^T X)."""
+    local = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    here, d = local < columns, tl.arange(0, BD)
+    total = tl.load(COLUMN_SUM + first + local, mask=here, other=0.0)
+    for start in range(0, features, BD):
+        inside = here[:, None] & (start + d < features)[None, :]
+        place = W + (first + local)[:, None] * w_stride + (start + d)[None, :]
+        offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
+        dw = total[:, None] * (tl.load(place, mask=inside, other=0.0).to(tl.float32) - offset)
+        dw -= tl.load(PRODUCT + local[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
+        place = DW + (first + local)[:, None] * features + (start + d)[None, :]
+        tl.store(place, (2 * dw).to(DW.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def add_listed(
+    PRODUCT, FLAG, TARGET_G, SLOT, SLOT_G, COUNT, X, W, x_stride, w_stride, rows, first, columns, features,
+    SLOTS: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Take G (w - x) of the listed pairs of some classes from their rows of G^T X, where there are any."""
+    left_column = tl.program_id(0).to(tl.int64) * BC
+    j, d = left_column + tl.arange(0, BC), tl.arange(0, BD)
+    if tl.max(tl.load(FLAG + first + j, mask=j < columns, other=0)) > 0:
+        for local in range(0, BC):
+            column = first + left_column + local
+            if tl.load(FLAG + column, mask=left_column + local < columns, other=0) != 0:
+                for top in range(0, rows, BM):
+                    i = top + tl.arange(0, BM)
+                    count = tl.load(COUNT + i, mask=i < rows, other=0)
+                    for slot in range(0, SLOTS):
+                        held = tl.load(SLOT + i.to(tl.int64) * SLOTS + slot, mask=i < rows, other=-1)
+                        mine = (held == column) & ((slot == 0) | (slot < count))
+                        left = tl.sum(mine.to(tl.int32))
+                        while left > 0:
+                            at = tl.min(tl.where(mine, tl.arange(0, BM), BM))
+                            row = (top + at).to(tl.int64)
+                            g = tl.load(SLOT_G + row * SLOTS + slot)
+                            if slot == 0:
+                                g = tl.load(TARGET_G + row)
+                            for start in range(0, features, BD):
+                                inside = start + d < features
+                                x = tl.load(X + row * x_stride + start + d, mask=inside, other=0.0).to(tl.float32)
+                                w = tl.load(W + column * w_stride + start + d, mask=inside, other=0.0).to(tl.float32)
+                                place = PRODUCT + (left_column + local) * features + start + d
+                                old = tl.load(place, mask=inside, other=0.0)
+                                tl.store(place, old - g * (w - x), mask=inside)
+                                tl.debug_barrier()  # the next pair may be read by other threads
+                            mine = mine & (tl.arange(0, BM) != at)
+                            left -= 1
+
+
+@triton.jit
+def scale_in_place(V, FACTOR, size, BN: tl.constexpr):
+    """Multiply by a scalar on the device, unless it is 1."""
+    factor = tl.load(FACTOR)
+    if factor != 1.0:
+        i = tl.program_id(0).to(tl.int64) * BN + tl.arange(0, BN)
+        v = tl.load(V + i, mask=i < size)
+        tl.store(V + i, (v.to(tl.float32) * factor).to(V.dtype.element_ty), mask=i < size)
