@@ -25,7 +25,8 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 def small_blocks(monkeypatch):
     """Blocks and tiles that a small problem has several of."""
     monkeypatch.setattr(triton_engine, "TILE", {"BM": 16, "BN": 32, "num_warps": 8})
-    monkeypatch.setattr(triton_engine, "DW_COLUMNS", 48)
+    monkeypatch.setattr(triton_engine, "NEAR_COLUMNS", 32)
+    monkeypatch.setattr(triton_engine, "dw_columns", lambda features: 48)
     monkeypatch.setattr(triton, "block", _small_block)
     with np.errstate(all="ignore"):  # a GPU says nothing either when it divides by zero
         yield

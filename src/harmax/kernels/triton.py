@@ -2,8 +2,8 @@
 
 Blocks of the (B, V) matrix of products are the only large memory, and how they are cut is the mode:
 
-    fast       all of it at once in 16 bits, as cross-entropy keeps its logits
-    balanced   some rows at a time; the gradient of the centres is summed in float32 meanwhile
+    fast       8192 rows at a time in 16 bits, where cross-entropy keeps the logits of all
+    balanced   2048 rows at a time; the gradient of the centres is summed in float32 meanwhile
     lean       some classes at a time, twice (a fourth product), so that not even that sum is needed
 
 Nothing here waits for the device, and the same input gives the same bits.
@@ -25,10 +25,10 @@ except PackageNotFoundError:
     INSTALLED = None
 OLDEST = (3, 2)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-BALANCED_ROWS = 2048
+ROWS = {"fast": 8192, "balanced": 2048}
 LEAN_BYTES = 32 * 2**20
-DW_COLUMNS = 8192
-"""Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows."""
+DW_BYTES = 32 * 2**20
+"""Of the centres' gradient in float32 at a time, where it need not be summed over blocks of rows: it stays in cache."""
 
 
 def why_not(device: torch.device) -> str | None:
@@ -60,30 +60,46 @@ def block(mode: str, tokens: int, classes: int) -> Block:
     >>> block("lean", 16384, 50304)
     Block(rows=16384, columns=1024)
     """
-    if mode == "fast":
-        return Block(tokens, classes)
-    if mode == "balanced":
-        return Block(BALANCED_ROWS, classes)
+    if mode in ROWS:
+        return Block(ROWS[mode], classes)
     return Block(tokens, max(256, LEAN_BYTES // (2 * max(1, tokens)) // 256 * 256))
+
+
+def pitch(columns: int) -> int:
+    """Elements from one row of products to the next: a multiple of 16 bytes, which cuBLAS needs to be fast.
+
+    >>> pitch(50257)
+    50264
+    """
+    return -(-columns // 8) * 8
+
+
+def dw_columns(features: int) -> int:
+    """Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows.
+
+    >>> dw_columns(768)
+    10752
+    """
+    return max(256, DW_BYTES // (4 * max(1, features)) // 256 * 256)
 
 
 def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2) -> int:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1696, 450, 183]
+    [1054, 450, 183]
     """
     rows, columns = block(mode, tokens, classes)
     rows, columns = min(rows, tokens), min(columns, classes)
     gradients = itemsize * features * (tokens + classes)
-    products = itemsize * rows * columns
+    products = itemsize * rows * pitch(columns)
     whole_rows, whole_columns = rows == tokens, columns == classes
     if not whole_rows:
         sums = 4 * features * (classes + rows)
     elif not whole_columns:
-        sums = 4 * features * (rows + min(columns, DW_COLUMNS))
+        sums = 4 * features * (rows + min(columns, dw_columns(features)))
     else:  # the sum for dx lies where dw will be
-        sums = 4 * features * min(columns, DW_COLUMNS)
+        sums = 4 * features * min(columns, dw_columns(features))
     return gradients + products + sums + 64 * tokens + 32 * classes
 
 

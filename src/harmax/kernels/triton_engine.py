@@ -1,5 +1,5 @@
-"""The arithmetic behind the Triton implementation: products by cuBLAS, and what `triton_passes.py` does between them
-and `triton_gradients.py` after.
+"""The arithmetic behind the Triton implementation: products by cuBLAS, and what `triton_passes.py` (with
+`triton_near.py`) does between them and `triton_gradients.py` after.
 
 Half-precision inputs are multiplied as float16, scaled row by row, and summed in float32: a bfloat16 fits in whole, and
 the product keeps eight times the precision that bfloat16 logits have. Gradient weights are bfloat16, for its range.
@@ -16,21 +16,25 @@ import triton.language as tl
 from torch import Tensor
 
 from harmax.kernels import triton_gradients as gradients
+from harmax.kernels import triton_near as near
 from harmax.kernels import triton_passes as passes
 from harmax.kernels.eager import Problem, absolute_floor, hit_floor
 from harmax.kernels.fused import Block
 from harmax.kernels.sweep import Result, Wanted
-from harmax.kernels.triton import DW_COLUMNS
+from harmax.kernels.triton import dw_columns, pitch
 from harmax.kernels.triton_passes import SLOTS
 
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
 """A pair is near when s <= NEAR (|x|^2 + |w|^2): above it a product of that dtype is precise enough."""
 
 LISTED_NEAR = {torch.float32: 0.05, torch.float16: 1e-4}
-"""The same for targets whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
+"""The same for pairs whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
 
-TILE: dict[str, Any] = {"BM": 32, "BN": 256, "num_warps": 8}
+TILE: dict[str, Any] = {"BM": 16, "BN": 512, "num_warps": 8}
 """Of the passes over products: a warp has whole stretches of rows, so that sums along them stay inside it."""
+
+NEAR_COLUMNS = 1024
+"""Of the passes over a row with near pairs, at a time."""
 
 ROWS = 4
 """Vectors at a time where whole ones are read."""
@@ -59,6 +63,8 @@ class Rows(NamedTuple):
     """To the target, exact."""
     state: Tensor
     numbers: Tensor
+    near_R: Tensor
+    any_near: Tensor
     slot: Tensor
     slot_g: Tensor
     count_R: Tensor
@@ -123,7 +129,7 @@ class Engine:
         halves = self.x_BD.dtype != torch.float32
         self.product_dtype = torch.float16 if halves else torch.float32
         self.weight_dtype = torch.bfloat16 if halves else torch.float32
-        self.near = NEAR[self.product_dtype]
+        self.near, self.listed_near = NEAR[self.product_dtype], LISTED_NEAR[self.product_dtype]
         self.width = min(1024, 1 << max(4, (self.features - 1).bit_length()))
 
     def _new(self, *shape: int, dtype: torch.dtype = torch.float32, fill: float | None = None) -> Tensor:
@@ -157,6 +163,8 @@ class Engine:
             self.share_V = weight_V * (problem.label_smoothing / self.classes)
             self.share_sum = self.share_V.sum()
         self.smoothed = {"SMOOTHED": self.share_V is not None}
+        # Triton's interpreter knows no hardware.
+        self.fast = {"FAST": self.product_dtype == torch.float16 and self.x_BD.is_cuda}
 
     def _prepare(self) -> None:
         """Make the operands, in the memory of the gradients: a part of these is written when its operand was used last.
@@ -183,10 +191,10 @@ class Engine:
                 for v, operand in ((self.x_BD, self.x), (self.w_VD, self.w))
             )
         largest = (self.rows[0].stop, self.columns[0].stop)
-        self.buffer = self._new(largest[0] * largest[1], dtype=self.product_dtype)
+        self.buffer = self._new(largest[0] * pitch(largest[1]), dtype=self.product_dtype)
         self.column_sum_V = self._new(self.classes, fill=0.0)
         if self.wanted.w and len(self.rows) > 1:
-            self.sum_VD = self._new(self.classes, self.features, fill=0.0)
+            self.sum_VD = self._new(self.classes, self.features)
 
     def _operand(self, v: Tensor, center_D: Tensor, out: Tensor | None) -> Operand:
         copy = self._new(*v.shape, dtype=self.product_dtype) if out is None else out.view(self.product_dtype)
@@ -199,7 +207,7 @@ class Engine:
 
     def _products(self, rows: slice, columns: slice) -> Tensor:
         count, width = rows.stop - rows.start, columns.stop - columns.start
-        product_RC = self.buffer[: count * width].view(count, width)
+        product_RC = self.buffer[: count * pitch(width)].view(count, pitch(width))[:, :width]
         multiply(self.x.matrix[rows], self.w.matrix[columns].T, product_RC)
         return product_RC
 
@@ -251,6 +259,8 @@ class Engine:
             distance_R=self._new(count),
             state=state,
             numbers=self._new(6, count),
+            near_R=self._new(count, dtype=torch.int32, fill=0),
+            any_near=self._new(1, dtype=torch.int32, fill=0),
             slot=self._new(count, SLOTS, dtype=torch.int32, fill=-1),
             slot_g=self._new(count, SLOTS, fill=0.0),
             count_R=self._new(count, dtype=torch.int32, fill=1),
@@ -263,16 +273,29 @@ class Engine:
         )  # fmt: skip
         return rows
 
-    def _norms(self, rows: Rows) -> tuple[Tensor, ...]:
-        return self.x.norm[rows.place], self.x.factor[rows.place], self.w.norm, self.w.factor
+    def _products_and_norms(self, rows: Rows, product_RC: Tensor) -> tuple[Any, ...]:
+        """Name what every pass reads first."""
+        place = rows.place
+        return (
+            product_RC.stride(0), self.x.norm[place], self.x.factor[place], self.w.norm, self.w.factor, self.share_V,
+            rows.target_R,
+        )  # fmt: skip
+
+    def _vectors(self, rows: Rows) -> tuple[Any, ...]:
+        return rows.x_RD, self.w_VD, rows.x_RD.stride(0), self.w_VD.stride(0)
 
     def _gather_statistics(self, rows: Rows, columns: slice, product_RC: Tensor) -> None:
-        passes.statistics[programs(len(rows), TILE["BM"])](
-            product_RC, product_RC.stride(0), *self._norms(rows), self.share_V, rows.target_R, rows.distance_R,
-            rows.state, rows.slot, rows.count_R, rows.flag_V, rows.x_RD, self.w_VD, rows.x_RD.stride(0),
-            self.w_VD.stride(0), len(rows), product_RC.shape[1], columns.start, self.classes, self.features,
-            self.problem.ignore_index, self.exponent, self.problem.softening, self.near, TINY,
-            DOT=self.wanted.exponent, SLOTS=SLOTS, BD=self.width, **self.smoothed, **TILE,
+        count, width = product_RC.shape
+        known = (product_RC, *self._products_and_norms(rows, product_RC), rows.distance_R, rows.state, rows.near_R)
+        passes.statistics[programs(count, TILE["BM"])](
+            *known, rows.any_near, count, width, columns.start, self.problem.ignore_index, self.exponent,
+            self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, **self.smoothed, **self.fast, **TILE,
+        )  # fmt: skip
+        near.statistics_near[(count,)](
+            *known, rows.any_near, rows.slot, rows.count_R, rows.flag_V, *self._vectors(rows), count, width,
+            columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening, self.near,
+            self.listed_near, TINY, DOT=self.wanted.exponent, SLOTS=SLOTS, BN=NEAR_COLUMNS, BD=self.width,
+            **self.smoothed,
         )  # fmt: skip
 
     def _finish_losses(self, rows: Rows) -> None:
@@ -282,7 +305,7 @@ class Engine:
             self.share_V, self.scale_B[place].contiguous(), self.exponent, self.loss_B[place], self.lse_B[place],
             self.hit_B[place], self.dexponent_B[place], rows.numbers, rows.slot, rows.flag_V, self.share_sum,
             len(rows), self.classes, self.problem.ignore_index, self.problem.softening,
-            LISTED_NEAR[self.product_dtype], FLOOR, TINY, 1 - self.problem.label_smoothing,
+            self.listed_near, FLOOR, TINY, 1 - self.problem.label_smoothing,
             WEIGHTED=self.class_weight is not None, SLOTS=SLOTS, BM=128,
             **self.smoothed,
         )  # fmt: skip
@@ -298,25 +321,32 @@ class Engine:
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
         row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
+        known = (product_RC, weight_RC, *self._products_and_norms(rows, product_RC), rows.numbers)
         passes.weigh[(blocks, groups)](
-            product_RC, weight_RC, product_RC.stride(0), *self._norms(rows), self.share_V, rows.target_R, rows.numbers,
-            rows.slot, rows.slot_g, rows.count_R, row_sums, column_sums, rows.x_RD, self.w_VD, rows.x_RD.stride(0),
-            self.w_VD.stride(0), count, width, columns.start, self.classes, group_rows, self.features,
-            self.problem.ignore_index, self.exponent, self.problem.softening, self.near, SLOTS=SLOTS,
-            BD=self.width, **self.smoothed, **TILE,
+            *known, rows.slot, rows.near_R, row_sums, column_sums, count, width, columns.start, group_rows,
+            self.problem.ignore_index, self.exponent, self.problem.softening, SLOTS=SLOTS, **self.smoothed,
+            **self.fast, **TILE,
         )  # fmt: skip
-        rows.sums.add_(row_sums.sum(1))
-        self.column_sum_V[columns].add_(column_sums.sum(0))
+        near.weigh_near[(count,)](
+            *known, rows.near_R, rows.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows),
+            count, width, columns.start, self.features, self.problem.ignore_index, self.exponent,
+            self.problem.softening, self.near, SLOTS=SLOTS, BN=NEAR_COLUMNS, BD=self.width, **self.smoothed,
+        )  # fmt: skip
+        passes.add_row_sums[programs(count, 128)](row_sums, rows.sums, count, blocks, BM=128)
+        near.add_column_sums[programs(width, 256)](
+            column_sums, weight_RC, weight_RC.stride(0), rows.near_R, rows.any_near, self.column_sum_V, count, width,
+            columns.start, groups, BM=1024, BN=256,
+        )  # fmt: skip
         return weight_RC
 
     def _add_dw(self, rows: Rows, columns: slice, weight_RC: Tensor) -> None:
         """Add a block's part to the gradient of its classes; where no other rows come, that is all of it."""
         x_RD = self.x_factor[rows.place]
         if len(self.rows) > 1:
-            multiply(weight_RC.T, x_RD, self.sum_VD[columns], add=True)
+            multiply(weight_RC.T, x_RD, self.sum_VD[columns], add=rows.place.start > 0)
             self._add_listed(self.sum_VD[columns], rows, columns.start)
             return
-        for part in pieces(columns.stop - columns.start, DW_COLUMNS):
+        for part in pieces(columns.stop - columns.start, dw_columns(self.features)):
             sum_CD = self._new(part.stop - part.start, self.features)
             multiply(weight_RC[:, part].T, x_RD, sum_CD)
             self._add_listed(sum_CD, rows, columns.start + part.start)

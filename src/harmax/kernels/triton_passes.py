@@ -1,15 +1,15 @@
 """Element-wise passes of the fused loss, in Triton: everything between the large matrix products, which are cuBLAS's.
 
-Per row, t_j = max(s_j, floor) + a are the softened squared distances, c the target, ref the smallest t among the wrong
-classes, q_j = (ref / t_j)^h with h = n / 2, and total = sum of q over the wrong classes. Then
+Per row, t_j = s_j + a are the softened squared distances, c the target, ref the smallest t among the wrong classes,
+q_j = (ref / t_j)^h with h = n / 2, and total = sum of q over the wrong classes. Then
 
     L = h log(t_c / ref) + log(total)          loss = softplus(L)          1 - p_c = sigmoid(L)
     G_j = dloss/dt_j = -h p_j / t_j = -(h sigmoid(L) / (total ref)) (ref / t_j)^(h + 1)       G_c = h sigmoid(L) / t_c
 
 so that a small loss keeps its relative precision, no power overflows at any exponent, and an element takes one
 logarithm and one exponential in each of two passes over the products: `statistics`, then `weigh`, which writes G over
-them. Near pairs, for which products cancel, are computed again by subtraction wherever a tile holds one; up to
-SLOTS of them a row also stay out of G and are listed, so that their gradients are exact too.
+them. Rows with a near pair, for which products cancel, are left to `triton_near.py`: its loops would take half of the
+registers here, where every instruction is paid a billion times.
 
 Names in capitals without a type are pointers. No program waits for another and none adds atomically: the same input
 gives the same bits.
@@ -17,6 +17,7 @@ gives the same bits.
 
 import triton
 import triton.language as tl
+from triton.language.extra import libdevice
 
 SLOTS = 8
 """Near pairs of a row whose gradients are exact; slot 0 is the target's. More of them go through the products."""
@@ -26,16 +27,11 @@ LN_2: tl.constexpr = tl.constexpr(0.6931471805599453)
 
 
 @triton.jit
-def _exact_distance(X, W, row, x_stride, column, w_stride, features, BD: tl.constexpr):
-    """|x - w|^2 of one pair by subtraction."""
-    d = tl.arange(0, BD)
-    sums = tl.zeros([BD], tl.float32)
-    for start in range(0, features, BD):
-        inside = start + d < features
-        x = tl.load(X + row * x_stride + start + d, mask=inside, other=0.0).to(tl.float32)
-        w = tl.load(W + column * w_stride + start + d, mask=inside, other=0.0).to(tl.float32)
-        sums += (x - w) * (x - w)
-    return tl.sum(sums)
+def log2(x, FAST: tl.constexpr):
+    """By the hardware where the products are halves: 1e-7 of error, and one instruction instead of fourteen."""
+    if FAST:
+        return libdevice.fast_log2f(x)
+    return tl.log2(x)
 
 
 @triton.jit
@@ -95,57 +91,17 @@ def target_distance(
 
 
 @triton.jit
-def _distances(P, p_stride, i, here, start, first, columns, x_norm, x_factor, W_NORM, W_FACTOR, BN: tl.constexpr):
-    """Squared distances of a tile, from products, and the norms they were made of; infinite beyond the last class."""
-    j = start + tl.arange(0, BN)
-    w_norm = tl.load(W_NORM + first + j, mask=j < columns, other=float("inf"))
-    w_factor = tl.load(W_FACTOR + first + j, mask=j < columns, other=0.0)
-    inside = here[:, None] & (j < columns)[None, :]
-    p = tl.load(P + i[:, None] * p_stride + j[None, :], mask=inside, other=0.0).to(tl.float32)
-    norms = x_norm[:, None] + w_norm[None, :]
-    return norms - (2 * x_factor)[:, None] * p * w_factor[None, :], norms, first + j
-
-
-@triton.jit
-def _gather(
-    s, j, target, target_distance, least, total, dot, share_log, beaten, SHARE, half, softening, tiny, classes,
-    SMOOTHED: tl.constexpr, DOT: tl.constexpr,
-):  # fmt: skip
-    """Add a tile to the sums of its rows; an infinite distance adds nothing."""
-    tie = (s == target_distance[:, None]) & (j[None, :] < target[:, None])
-    beaten = tl.maximum(beaten, tl.max(((s < target_distance[:, None]) | tie).to(tl.float32), 1))
-    s = tl.maximum(s, tiny, propagate_nan=tl.PropagateNan.ALL)
-    now = tl.minimum(least, tl.min(s, 1))
-    reference = tl.where(now < float("inf"), now, 1.0) + softening
-    inverse = 1.0 / reference
-    # What was summed so far is relative to an older, larger reference.
-    moved = tl.where(least < float("inf"), tl.log2((least + softening) * inverse), 0.0)
-    shrink = tl.exp2(-half * moved)
-    log_ratio = tl.log2((s + softening) * inverse[:, None])
-    q = tl.exp2(-half * log_ratio)
-    if DOT:
-        dot = shrink * (dot + total * moved) + tl.sum(tl.where(s < float("inf"), q * log_ratio, 0.0), 1)
-    total = shrink * total + tl.sum(q, 1)
-    if SMOOTHED:
-        share = tl.load(SHARE + j, mask=j < classes, other=0.0)
-        # Relative to the target's, so that what is alike cancels before it is rounded.
-        logs = log_ratio - tl.log2(inverse * (tl.maximum(target_distance, tiny) + softening))[:, None]
-        share_log += tl.sum(tl.where(s < float("inf"), share[None, :] * logs, 0.0), 1)
-    return now, total, dot, share_log, beaten
-
-
-@triton.jit
 def statistics(
-    P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, TARGET_DISTANCE, STATE, SLOT, COUNT, FLAG, X, W,
-    x_stride, w_stride, rows, columns, first, classes, features, ignore_index, EXPONENT, softening, near, tiny,
-    SMOOTHED: tl.constexpr, DOT: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BD: tl.constexpr,
+    P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, TARGET_DISTANCE, STATE, NEAR_ROW, ANY_NEAR, rows,
+    columns, first, ignore_index, EXPONENT, softening, near, tiny, SMOOTHED: tl.constexpr, DOT: tl.constexpr,
+    FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """First pass over a block of products: per row the smallest distance, `total`, and what else the loss needs.
 
-    STATE (7, rows): smallest positive s, total, sum of q log2(t / ref), sum of share log2(t / t_c), whether a wrong
-    class beats the target, number of exact hits, share of the hits. All over the wrong classes seen so far. A program
-    has some rows and goes along them; only where it has met a near pair does it go again, looking at each of those.
+    STATE (7, rows): smallest t of a positive s, total, sum of q log2(t / ref), sum of share log2(t / t_c), whether a
+    wrong class beats the target, number of exact hits, share of the hits. All over the wrong classes seen so far.
+    NEAR_ROW gets 1 where this block holds a near pair, a class exactly as far as the target, or a distance too small
+    to divide by; such a row's state is not touched. It keeps 2 where an earlier block did.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     here = i < rows
@@ -153,72 +109,66 @@ def statistics(
     x_norm, x_factor = tl.load(X_NORM + i, mask=here, other=0.0), tl.load(X_FACTOR + i, mask=here, other=0.0)
     target = tl.load(TARGET + i, mask=here, other=-1)
     # A row that is ignored has statistics too; any class can stand for its target.
-    target = tl.where(target == ignore_index, 0, target)
-    target_distance = tl.load(TARGET_DISTANCE + i, mask=here, other=0.0)
+    target = tl.where(target == ignore_index, 0, target).to(tl.int32)
+    target_t = tl.load(TARGET_DISTANCE + i, mask=here, other=0.0) + softening
     least = tl.load(STATE + i, mask=here, other=float("inf"))
     total = tl.load(STATE + rows + i, mask=here, other=0.0)
     dot = tl.load(STATE + 2 * rows + i, mask=here, other=0.0)
     share_log = tl.load(STATE + 3 * rows + i, mask=here, other=0.0)
     beaten = tl.load(STATE + 4 * rows + i, mask=here, other=0.0)
-    seen = tl.zeros([BM, BN], tl.int1)
+    x_soft, x_margin, x_twice = x_norm + softening, near * x_norm + softening, 2 * x_factor
+    gap = tl.full([BM, BN], float("inf"), tl.float32)
+    # Sums stay with the threads that make them until the row is done.
+    totals, dots = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)
+    shares = tl.zeros([BM, BN], tl.float32)
+    place = P + i[:, None] * p_stride + tl.arange(0, BN)[None, :]
+    p_next = tl.load(place, mask=here[:, None] & (tl.arange(0, BN) < columns)[None, :], other=0.0)
     for start in range(0, columns, BN):
-        s, norms, j = _distances(
-            P, p_stride, i, here, start, first, columns, x_norm, x_factor, W_NORM, W_FACTOR, BN
-        )  # fmt: skip
-        s = tl.where(j[None, :] == target[:, None], float("inf"), s)
-        seen = seen | ((s <= near * norms) & (s < float("inf")))
-        least, total, dot, share_log, beaten = _gather(
-            s, j, target, target_distance, least, total, dot, share_log, beaten, SHARE, half, softening, tiny, classes,
-            SMOOTHED, DOT,
-        )  # fmt: skip
+        j = start + tl.arange(0, BN)
+        p = p_next.to(tl.float32)
+        # The next tile is on its way while this one is computed.
+        p_next = tl.load(place + (start + BN), mask=here[:, None] & (j + BN < columns)[None, :], other=0.0)
+        w_norm = tl.load(W_NORM + first + j, mask=j < columns, other=float("inf"))
+        w_factor = tl.load(W_FACTOR + first + j, mask=j < columns, other=0.0)
+        t = (x_soft[:, None] + w_norm[None, :]) - x_twice[:, None] * (p * w_factor[None, :])
+        t = tl.where((first + j)[None, :] == target[:, None], float("inf"), t)
+        # Beyond the last class this is NaN, which a minimum passes over.
+        gap = tl.minimum(gap, t - (x_margin[:, None] + near * w_norm[None, :]))
 
-    if tl.max(tl.max((seen & here[:, None]).to(tl.int32), 1)) > 0:
-        least = tl.load(STATE + i, mask=here, other=float("inf"))
-        total = tl.load(STATE + rows + i, mask=here, other=0.0)
-        dot = tl.load(STATE + 2 * rows + i, mask=here, other=0.0)
-        share_log = tl.load(STATE + 3 * rows + i, mask=here, other=0.0)
-        beaten = tl.load(STATE + 4 * rows + i, mask=here, other=0.0)
-        hits = tl.load(STATE + 5 * rows + i, mask=here, other=0.0)
-        share_hits = tl.load(STATE + 6 * rows + i, mask=here, other=0.0)
-        place = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
-        for start in range(0, columns, BN):
-            s, norms, j = _distances(
-                P, p_stride, i, here, start, first, columns, x_norm, x_factor, W_NORM, W_FACTOR, BN
-            )  # fmt: skip
-            s = tl.where(j[None, :] == target[:, None], float("inf"), s)
-            close = (s <= near * norms) & (s < float("inf")) & here[:, None]
-            left = tl.sum(tl.sum(close.to(tl.int32), 1))
-            while left > 0:
-                at = tl.min(tl.min(tl.where(close, place, BM * BN), 1))
-                row, column = tl.program_id(0).to(tl.int64) * BM + at // BN, first + start + at % BN
-                exact = _exact_distance(X, W, row, x_stride, column.to(tl.int64), w_stride, features, BD)
-                s = tl.where(place == at, exact, s)
-                close = close & (place != at)
-                left -= 1
-                count = tl.load(COUNT + row)
-                if count < SLOTS:
-                    tl.store(SLOT + row * SLOTS + count, column.to(tl.int32))
-                    tl.store(COUNT + row, count + 1)
-                    tl.store(FLAG + column, 1)
-            hit = s == 0
-            hits += tl.sum(hit.to(tl.float32), 1)
-            if SMOOTHED:
-                share = tl.load(SHARE + j, mask=j < classes, other=0.0)
-                share_hits += tl.sum(tl.where(hit, share[None, :], 0.0), 1)
-            tie = hit & (target_distance[:, None] == 0) & (j[None, :] < target[:, None])
-            beating = tie | (hit & (target_distance[:, None] > 0))
-            beaten = tl.maximum(beaten, tl.max(beating.to(tl.float32), 1))
-            least, total, dot, share_log, beaten = _gather(
-                tl.where(hit, float("inf"), s), j, target, target_distance, least, total, dot, share_log, beaten,
-                SHARE, half, softening, tiny, classes, SMOOTHED, DOT,
-            )  # fmt: skip
-        tl.store(STATE + 5 * rows + i, hits, mask=here)
-        tl.store(STATE + 6 * rows + i, share_hits, mask=here)
-    tl.store(STATE + i, least, mask=here)
-    tl.store(STATE + rows + i, total, mask=here)
-    tl.store(STATE + 2 * rows + i, dot, mask=here)
-    tl.store(STATE + 3 * rows + i, share_log, mask=here)
-    tl.store(STATE + 4 * rows + i, beaten, mask=here)
+        now = tl.minimum(least, tl.min(t, 1))
+        reference = tl.where(now < float("inf"), now, 1.0)
+        inverse = 1.0 / reference
+        # What was summed so far is relative to an older, larger reference.
+        moved = tl.where(least < float("inf"), log2(least * inverse, FAST), 0.0)
+        shrink = tl.exp2(-half * moved)
+        log_ratio = log2(t * inverse[:, None], FAST)
+        q = tl.exp2(-half * log_ratio)
+        if DOT:
+            dots = shrink[:, None] * (dots + totals * moved[:, None])
+            dots += tl.where(t < float("inf"), q * log_ratio, 0.0)
+            dot = shrink * (dot + total * moved)
+        totals = shrink[:, None] * totals + q
+        total = shrink * total
+        if SMOOTHED:
+            share = tl.load(SHARE + first + j, mask=j < columns, other=0.0)
+            # Relative to the target's, so that what is alike cancels before it is rounded.
+            logs = log_ratio - log2(inverse * tl.maximum(target_t, tiny), FAST)[:, None]
+            shares += tl.where(t < float("inf"), share[None, :] * logs, 0.0)
+        least = now
+
+    seen = here & ((tl.min(gap, 1) <= 0) | (least == target_t) | (least < tiny))
+    beaten = tl.maximum(beaten, (least < target_t).to(tl.float32))
+    clear = here & (seen == 0)
+    tl.store(STATE + i, least, mask=clear)
+    tl.store(STATE + rows + i, total + tl.sum(totals, 1), mask=clear)
+    if DOT:
+        tl.store(STATE + 2 * rows + i, dot + tl.sum(dots, 1), mask=clear)
+    if SMOOTHED:
+        tl.store(STATE + 3 * rows + i, share_log + tl.sum(shares, 1), mask=clear)
+    tl.store(STATE + 4 * rows + i, beaten, mask=clear)
+    before = tl.load(NEAR_ROW + i, mask=here, other=0)
+    tl.store(NEAR_ROW + i, (before & 2) | seen.to(tl.int32), mask=here)
+    tl.store(ANY_NEAR + tl.zeros([BM], tl.int32), tl.full([BM], 1, tl.int32), mask=seen)
 
 
 @triton.jit
@@ -241,7 +191,7 @@ def finish(
 ):  # fmt: skip
     """From the statistics of some rows to their losses, and to the numbers `weigh` needs, ROW (6, rows).
 
-    These are: 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the row's
+    Those are: 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the row's
     scale times h, G of the target, tau.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -261,11 +211,11 @@ def finish(
     s = tl.load(TARGET_DISTANCE + i, mask=here, other=1.0)
 
     # An exact hit counts as a distance below every real one of its row.
-    nearest = tl.minimum(least, tl.where(s == 0, float("inf"), s))
+    nearest = tl.minimum(least - softening, tl.where(s == 0, float("inf"), s))
     floor = tl.maximum(tl.where(nearest < float("inf"), nearest, 0.0) * hit_floor, tiny)
     t = tl.maximum(s, floor, propagate_nan=tl.PropagateNan.ALL) + softening
     known = least < float("inf")
-    reference = tl.where(known, least, 1.0) + softening
+    reference = tl.where(known, least, 1.0)
     lifted = floor + softening
     moved = tl.log2(reference / lifted)
     shrink = tl.where(known, tl.exp2(-half * moved), 0.0)
@@ -327,87 +277,80 @@ def finish(
 
 @triton.jit
 def weigh(
-    P, G, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, ROW, SLOT, SLOT_G, COUNT, ROW_SUM, COLUMN_SUM,
-    X, W, x_stride, w_stride, rows, columns, first, classes, group_rows, features, ignore_index, EXPONENT, softening,
-    near, SMOOTHED: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    P, G, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, ROW, SLOT, NEAR_ROW, ROW_SUM, COLUMN_SUM, rows,
+    columns, first, group_rows, ignore_index, EXPONENT, softening, SMOOTHED: tl.constexpr, FAST: tl.constexpr,
+    SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Second pass: write G over the products. A program has a block of columns and goes down a group of rows.
 
     COLUMN_SUM (groups, columns) has sums of what was written, as it was rounded: (sum G) w - G^T X is then a sum of
     G (w - x) whatever the rounding of G. ROW_SUM (2, column blocks, rows) has sums without the target, as rounded and
-    as they were before.
+    as they were before. Rows with a near pair are as if they were not there.
     """
     top = tl.program_id(1).to(tl.int64) * group_rows
-    left_column = tl.program_id(0) * BN
-    inside_columns = left_column + tl.arange(0, BN) < columns
+    j = tl.program_id(0) * BN + tl.arange(0, BN)
+    inside = j < columns
     half = 0.5 * tl.load(EXPONENT)
+    w_norm = tl.load(W_NORM + first + j, mask=inside, other=float("inf"))
+    w_factor = tl.load(W_FACTOR + first + j, mask=inside, other=0.0)
     sums = tl.zeros([BM, BN], tl.float32)
-    place = tl.arange(0, BM)[:, None] * BN + tl.arange(0, BN)[None, :]
+    lines = tl.arange(0, BM)
+    p_next = tl.load(
+        P + (top + lines)[:, None] * p_stride + j[None, :],
+        mask=(top + lines < rows)[:, None] & inside[None, :], other=0.0,
+    )  # fmt: skip
     for start in range(0, group_rows, BM):
-        i = top + start + tl.arange(0, BM)
-        here = (i < rows) & (start + tl.arange(0, BM) < group_rows)
-        x_norm, x_factor = tl.load(X_NORM + i, mask=here, other=0.0), tl.load(X_FACTOR + i, mask=here, other=0.0)
-        target = tl.load(TARGET + i, mask=here, other=-1)
-        target = tl.where(target == ignore_index, 0, target)
-        inverse = tl.load(ROW + i, mask=here, other=1.0)
-        floor = tl.load(ROW + rows + i, mask=here, other=1.0)
-        factor = tl.load(ROW + 2 * rows + i, mask=here, other=0.0)
-        target_g = tl.load(ROW + 4 * rows + i, mask=here, other=0.0)
-        target_listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
-        count = tl.load(COUNT + i, mask=here, other=1)
-        s, norms, j = _distances(
-            P, p_stride, i, here, left_column, first, columns, x_norm, x_factor, W_NORM, W_FACTOR, BN
-        )  # fmt: skip
-        is_target = j[None, :] == target[:, None]
-        any_close = tl.max(count) > 1
-        close = (s <= near * norms) & (s < float("inf")) & (is_target == 0) & here[:, None]
-        if any_close:
-            found = close
-            left = tl.sum(tl.sum(found.to(tl.int32), 1))
-            while left > 0:
-                at = tl.min(tl.min(tl.where(found, place, BM * BN), 1))
-                row, column = top + start + at // BN, first + left_column + at % BN
-                exact = _exact_distance(X, W, row, x_stride, column.to(tl.int64), w_stride, features, BD)
-                s = tl.where(place == at, exact, s)
-                found = found & (place != at)
-                left -= 1
-        t = tl.maximum(s, floor[:, None], propagate_nan=tl.PropagateNan.ALL) + softening
-        log_ratio = tl.log2(t * inverse[:, None])
+        i = top + start + lines
+        here = (i < rows) & (start + lines < group_rows)
+        p = p_next.to(tl.float32)
+        below = (i + BM < rows) & (start + BM + lines < group_rows)
+        p_next = tl.load(P + (i + BM)[:, None] * p_stride + j[None, :], mask=below[:, None] & inside[None, :], other=0.0)
+        far = here & (tl.load(NEAR_ROW + i, mask=here, other=1) == 0)
+        # A row that is not for this kernel has a distance of at least 1 to every class, and the factor 0.
+        inverse = tl.load(ROW + i, mask=far, other=1.0)
+        x_soft = tl.load(X_NORM + i, mask=far, other=1.0) + softening
+        x_twice = 2 * tl.load(X_FACTOR + i, mask=far, other=0.0)
+        factor = tl.load(ROW + 2 * rows + i, mask=far, other=0.0)
+        target = tl.load(TARGET + i, mask=far, other=-1)
+        target = tl.where(target == ignore_index, 0, target).to(tl.int32)
+        target_g = tl.load(ROW + 4 * rows + i, mask=far, other=0.0)
+        target_g = tl.where(tl.load(SLOT + i * SLOTS, mask=far, other=-1) >= 0, 0.0, target_g)
+        is_target = (first + j)[None, :] == target[:, None]
+        if FAST:  # one multiplication of every element less, one rounding more
+            soft, twice = x_soft * inverse, x_twice * inverse
+            ratio = (soft[:, None] + inverse[:, None] * w_norm[None, :]) - twice[:, None] * (p * w_factor[None, :])
+        else:
+            t = (x_soft[:, None] + w_norm[None, :]) - x_twice[:, None] * (p * w_factor[None, :])
+            ratio = t * inverse[:, None]
+        ratio = tl.where(is_target, float("inf"), ratio)
+        log_ratio = log2(ratio, FAST)
         if SMOOTHED:
-            share = tl.load(SHARE + j, mask=j < classes, other=0.0)
-            tau = tl.load(ROW + 5 * rows + i, mask=here, other=0.0)
-            scale = tl.load(ROW + 3 * rows + i, mask=here, other=0.0)
+            share = tl.load(SHARE + first + j, mask=inside, other=0.0)
+            tau = tl.load(ROW + 5 * rows + i, mask=far, other=0.0)
+            scale = tl.load(ROW + 3 * rows + i, mask=far, other=0.0) * inverse
             chance = factor[:, None] * tl.exp2(-half * log_ratio)
-            g = scale[:, None] / t * (share[None, :] - tau[:, None] * chance)
+            g = scale[:, None] / ratio * (share[None, :] - tau[:, None] * chance)
         else:
             g = factor[:, None] * tl.exp2(-(half + 1.0) * log_ratio)
-        if any_close:
-            # The gradient of a distance of zero is zero, however large its weight.
-            g = tl.where(s == 0, 0.0, g)
-            left = tl.sum(tl.sum(close.to(tl.int32), 1))
-            while left > 0:
-                at = tl.min(tl.min(tl.where(close, place, BM * BN), 1))
-                row, column = top + start + at // BN, first + left_column + at % BN
-                value = tl.sum(tl.sum(tl.where(place == at, g, 0.0), 1))
-                listed = 0
-                for slot in range(1, SLOTS):
-                    if (slot < tl.load(COUNT + row)) & (tl.load(SLOT + row * SLOTS + slot) == column):
-                        tl.store(SLOT_G + row * SLOTS + slot, value)
-                        listed = 1
-                g = tl.where((place == at) & (listed > 0), 0.0, g)
-                close = close & (place != at)
-                left -= 1
-        g = tl.where(is_target, tl.where(target_listed, 0.0, target_g)[:, None], g)
-        rounded = g.to(G.dtype.element_ty)
-        # G may lie over P: everybody has read before anybody writes.
-        tl.debug_barrier()
-        inside = here[:, None] & inside_columns[None, :]
-        tl.store(G + i[:, None] * p_stride + (left_column + tl.arange(0, BN))[None, :], rounded, mask=inside)
-        wide = tl.where(inside, rounded.to(tl.float32), 0.0)
-        sums += wide
+        wide = g.to(G.dtype.element_ty).to(tl.float32)
         place_row = ROW_SUM + tl.program_id(0).to(tl.int64) * rows + i
-        tl.store(place_row, tl.sum(tl.where(is_target, 0.0, wide), 1), mask=here)
-        exact_sum = tl.sum(tl.where(is_target | (inside == 0), 0.0, g), 1)
-        tl.store(place_row + tl.num_programs(0).to(tl.int64) * rows, exact_sum, mask=here)
-    place_column = COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + left_column + tl.arange(0, BN)
-    tl.store(place_column, tl.sum(sums, 0), mask=inside_columns)
+        tl.store(place_row, tl.sum(wide, 1), mask=here)
+        tl.store(place_row + tl.num_programs(0).to(tl.int64) * rows, tl.sum(g, 1), mask=here)
+        wide = tl.where(is_target, target_g.to(G.dtype.element_ty).to(tl.float32)[:, None], wide)
+        sums += wide
+        # G may lie over P: a thread writes where it has read.
+        place = G + i[:, None] * p_stride + j[None, :]
+        tl.store(place, wide.to(G.dtype.element_ty), mask=far[:, None] & inside[None, :])
+    tl.store(COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + j, tl.sum(sums, 0), mask=inside)
+
+
+@triton.jit
+def add_row_sums(ROW_SUM, OUT, rows, blocks, BM: tl.constexpr):
+    """Add the sums of a block's column blocks to OUT (2, rows)."""
+    i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
+    here = i < rows
+    for kind in range(2):
+        sums = tl.load(OUT + kind * rows + i, mask=here, other=0.0)
+        for block in range(blocks):
+            sums += tl.load(ROW_SUM + (kind * blocks + block) * rows + i, mask=here, other=0.0)
+        tl.store(OUT + kind * rows + i, sums, mask=here)
