@@ -32,7 +32,7 @@ def small_blocks(monkeypatch):
         yield
 
 
-def _small_block(mode, tokens, classes):
+def _small_block(mode, tokens, features, classes):
     return {"fast": fused.Block(tokens, classes), "balanced": fused.Block(16, classes)}.get(
         mode, fused.Block(tokens, 32)
     )

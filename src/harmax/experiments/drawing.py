@@ -61,6 +61,11 @@ def model_handle(model: str, head: str) -> "Line2D":
     return _line(style.label, color=style.color, linestyle=style.line, marker=style.marker, markersize=6)
 
 
+def line_handle(label: str, color: str, line: str = "-") -> "Line2D":
+    """Return a legend's entry for a line."""
+    return _line(label, color=color, linestyle=line)
+
+
 def mark_handle(label: str, marker: str, color: str, *, face: str | None = None, size: float = 6) -> "Line2D":
     """Return a legend's entry for a mark."""
     return _line(label, color=color, linestyle="none", marker=marker, markersize=size, markerfacecolor=face or color)

@@ -26,7 +26,9 @@ except PackageNotFoundError:
 OLDEST = (3, 2)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = {"fast": 8192, "balanced": 2048}
-LEAN_BYTES = 32 * 2**20
+LEAN_BYTES = 24 * 2**20
+LEAN_SHARE = 0.25
+"""Of the gradients' memory, if that is more: the wider a block of classes, the less often the sum for dx is rewritten."""
 DW_BYTES = 32 * 2**20
 """Of the centres' gradient in float32 at a time, where it need not be summed over blocks of rows: it stays in cache."""
 
@@ -52,17 +54,18 @@ def why_not(device: torch.device) -> str | None:
     return None
 
 
-def block(mode: str, tokens: int, classes: int) -> Block:
+def block(mode: str, tokens: int, features: int, classes: int) -> Block:
     """Return the part of the (B, V) matrix that a mode keeps.
 
-    >>> block("balanced", 16384, 50304)
+    >>> block("balanced", 16384, 768, 50304)
     Block(rows=2048, columns=50304)
-    >>> block("lean", 16384, 50304)
-    Block(rows=16384, columns=1024)
+    >>> block("lean", 16384, 768, 50304)
+    Block(rows=16384, columns=768)
     """
     if mode in ROWS:
         return Block(ROWS[mode], classes)
-    return Block(tokens, max(256, LEAN_BYTES // (2 * max(1, tokens)) // 256 * 256))
+    size = max(LEAN_BYTES, int(LEAN_SHARE * 2 * features * (tokens + classes)))
+    return Block(tokens, max(256, size // (2 * max(1, tokens)) // 256 * 256))
 
 
 def pitch(columns: int) -> int:
@@ -87,9 +90,9 @@ def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1054, 450, 183]
+    [1054, 450, 174]
     """
-    rows, columns = block(mode, tokens, classes)
+    rows, columns = block(mode, tokens, features, classes)
     rows, columns = min(rows, tokens), min(columns, classes)
     gradients = itemsize * features * (tokens + classes)
     products = itemsize * rows * pitch(columns)
@@ -128,7 +131,7 @@ def block_that_fits(problem: Problem) -> Block:
     """Choose the mode by what memory is free now."""
     (tokens, features), classes = problem.x_BD.shape, len(problem.w_VD)
     free, itemsize = free_bytes(problem.x_BD.device), problem.x_BD.element_size()
-    return block(choose_mode(tokens, features, classes, itemsize=itemsize, free=free), tokens, classes)
+    return block(choose_mode(tokens, features, classes, itemsize=itemsize, free=free), tokens, features, classes)
 
 
 def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
@@ -149,4 +152,4 @@ def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
     if options.mode is None:
         # Asked inside the operator: what memory is free is no matter for a compiled graph.
         return fused.loss(problem, "triton", fused.ANY)
-    return fused.loss(problem, "triton", block(options.mode, problem.x_BD.shape[0], problem.w_VD.shape[0]))
+    return fused.loss(problem, "triton", block(options.mode, *problem.x_BD.shape, problem.w_VD.shape[0]))

@@ -30,7 +30,7 @@ NEAR = {torch.float32: 0.05, torch.float16: 0.25}
 LISTED_NEAR = {torch.float32: 0.05, torch.float16: 1e-4}
 """The same for pairs whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
 
-TILE: dict[str, Any] = {"BM": 16, "BN": 512, "num_warps": 8}
+TILE: dict[str, Any] = {"BM": 16, "BN": 256, "num_warps": 8}
 """Of the passes over products: a warp has whole stretches of rows, so that sums along them stay inside it."""
 
 NEAR_COLUMNS = 1024
@@ -63,6 +63,7 @@ class Rows(NamedTuple):
     """To the target, exact."""
     state: Tensor
     numbers: Tensor
+    far: Tensor
     near_R: Tensor
     any_near: Tensor
     slot: Tensor
@@ -70,7 +71,7 @@ class Rows(NamedTuple):
     count_R: Tensor
     flag_V: Tensor
     sums: Tensor
-    """Of each row's gradient weights but the target's, as rounded and before, (2, R)."""
+    """Of each row's gradient weights, as rounded and before, (2, R)."""
 
     def __len__(self) -> int:
         return self.place.stop - self.place.start
@@ -259,6 +260,7 @@ class Engine:
             distance_R=self._new(count),
             state=state,
             numbers=self._new(6, count),
+            far=self._new(6, count),
             near_R=self._new(count, dtype=torch.int32, fill=0),
             any_near=self._new(1, dtype=torch.int32, fill=0),
             slot=self._new(count, SLOTS, dtype=torch.int32, fill=-1),
@@ -301,13 +303,12 @@ class Engine:
     def _finish_losses(self, rows: Rows) -> None:
         place = rows.place
         passes.finish[programs(len(rows), 128)](
-            rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.w.norm, self.class_weight,
-            self.share_V, self.scale_B[place].contiguous(), self.exponent, self.loss_B[place], self.lse_B[place],
-            self.hit_B[place], self.dexponent_B[place], rows.numbers, rows.slot, rows.flag_V, self.share_sum,
-            len(rows), self.classes, self.problem.ignore_index, self.problem.softening,
+            rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.x.factor[place], self.w.norm,
+            self.class_weight, self.share_V, self.scale_B[place].contiguous(), self.exponent, self.loss_B[place],
+            self.lse_B[place], self.hit_B[place], self.dexponent_B[place], rows.numbers, rows.far, rows.near_R,
+            rows.slot, rows.flag_V, self.share_sum, len(rows), self.classes, self.problem.ignore_index, self.problem.softening,
             self.listed_near, FLOOR, TINY, 1 - self.problem.label_smoothing,
-            WEIGHTED=self.class_weight is not None, SLOTS=SLOTS, BM=128,
-            **self.smoothed,
+            WEIGHTED=self.class_weight is not None, SLOTS=SLOTS, BM=128, **self.smoothed, **self.fast,
         )  # fmt: skip
 
     def _weigh(self, rows: Rows, columns: slice, product_RC: Tensor) -> Tensor:
@@ -321,16 +322,16 @@ class Engine:
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
         row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
-        known = (product_RC, weight_RC, *self._products_and_norms(rows, product_RC), rows.numbers)
         passes.weigh[(blocks, groups)](
-            *known, rows.slot, rows.near_R, row_sums, column_sums, count, width, columns.start, group_rows,
-            self.problem.ignore_index, self.exponent, self.problem.softening, SLOTS=SLOTS, **self.smoothed,
-            **self.fast, **TILE,
+            product_RC, weight_RC, product_RC.stride(0), self.w.norm, self.w.factor, self.share_V, rows.numbers,
+            rows.far, rows.near_R, row_sums, column_sums, count, width, columns.start, group_rows, self.exponent,
+            **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
         near.weigh_near[(count,)](
-            *known, rows.near_R, rows.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows),
-            count, width, columns.start, self.features, self.problem.ignore_index, self.exponent,
-            self.problem.softening, self.near, SLOTS=SLOTS, BN=NEAR_COLUMNS, BD=self.width, **self.smoothed,
+            product_RC, weight_RC, *self._products_and_norms(rows, product_RC), rows.numbers, rows.near_R,
+            rows.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows), count, width,
+            columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening, self.near,
+            SLOTS=SLOTS, BN=NEAR_COLUMNS, BD=self.width, **self.smoothed,
         )  # fmt: skip
         passes.add_row_sums[programs(count, 128)](row_sums, rows.sums, count, blocks, BM=128)
         near.add_column_sums[programs(width, 256)](

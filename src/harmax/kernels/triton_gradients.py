@@ -17,12 +17,12 @@ def finish_rows(
     """
     i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = i < rows, tl.arange(0, BD)
-    rounded = tl.load(ROW_SUM + i, mask=here, other=0.0)
-    exact = tl.load(ROW_SUM + rows + i, mask=here, other=0.0)
-    ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
     target_g = tl.load(ROW + 4 * rows + i, mask=here, other=0.0)
     listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
     written = tl.where(listed, 0.0, target_g.to(G_TYPE).to(tl.float32))
+    rounded = tl.load(ROW_SUM + i, mask=here, other=0.0) - written
+    exact = tl.load(ROW_SUM + rows + i, mask=here, other=0.0) - tl.where(listed, 0.0, target_g)
+    ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
     pulled = here & (target_g != 0)
     target = tl.load(TARGET + i, mask=pulled, other=0)
     count = tl.load(COUNT + i, mask=here, other=1)

@@ -159,10 +159,10 @@ def weigh_near(
             if tl.max(mine.to(tl.int32)) > 0:
                 tl.store(SLOT_G + row * SLOTS + slot, tl.sum(tl.where(mine, g, 0.0)))
                 g = tl.where(mine, 0.0, g)
+        g = tl.where(j == target, target_g, g)
         rounded = g.to(G.dtype.element_ty)
-        rounded_sum += tl.sum(rounded.to(tl.float32))
         exact_sum += tl.sum(g)
-        rounded = tl.where(j == target, target_g.to(G.dtype.element_ty), rounded)
+        rounded_sum += tl.sum(rounded.to(tl.float32))
         tl.debug_barrier()  # G may lie over P: everybody has read before anybody writes
         tl.store(G + row * p_stride + (j - first), rounded, mask=j < first + columns)
     tl.store(SUMS + row, rounded_sum)

@@ -185,14 +185,16 @@ def _log1p(x):
 
 @triton.jit
 def finish(
-    STATE, TARGET, TARGET_DISTANCE, X_NORM, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT, DEXPONENT, ROW,
-    SLOT, FLAG, SHARE_SUM, rows, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
-    WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
+    STATE, TARGET, TARGET_DISTANCE, X_NORM, X_FACTOR, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT,
+    DEXPONENT, ROW, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
+    WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, FAST: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """From the statistics of some rows to their losses, and to the numbers `weigh` needs, ROW (6, rows).
+    """From the statistics of some rows to their losses, and to the numbers `weigh` needs.
 
-    Those are: 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the row's
-    scale times h, G of the target, tau.
+    ROW (6, rows): 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the
+    row's scale times h, G of the target, tau. FAR (6, rows) is for rows without near pairs, and neutral for the others:
+    1 / ref, |x|^2 + a, twice x's scale (the two over ref if FAST), that factor, G of the target if it is not listed,
+    and as an integer the target.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     here = i < rows
@@ -262,86 +264,99 @@ def finish(
     g = tl.where(used, scale * half * pull / t, 0.0)
     tl.store(ROW + i, inverse, mask=here)
     tl.store(ROW + rows + i, floor, mask=here)
+    factor = tl.where(used, -scale * half * tau * (wrong * share_of) * inverse, 0.0)
     if SMOOTHED:
-        tl.store(ROW + 2 * rows + i, wrong * share_of, mask=here)
+        factor = wrong * share_of
         tl.store(ROW + 3 * rows + i, tl.where(used, scale * half, 0.0), mask=here)
-    else:
-        tl.store(ROW + 2 * rows + i, tl.where(used, -scale * half * tau * (wrong * share_of) * inverse, 0.0), mask=here)
+    tl.store(ROW + 2 * rows + i, factor, mask=here)
     tl.store(ROW + 4 * rows + i, g, mask=here)
     tl.store(ROW + 5 * rows + i, tau, mask=here)
-    norms = tl.load(X_NORM + i, mask=here, other=0.0) + tl.load(W_NORM + target, mask=used, other=0.0)
-    close = used & (s <= listed_near * norms)
+    x_norm = tl.load(X_NORM + i, mask=here, other=0.0)
+    close = used & (s <= listed_near * (x_norm + tl.load(W_NORM + target, mask=used, other=0.0)))
     tl.store(SLOT + i * SLOTS, tl.where(close, target, -1).to(tl.int32), mask=here)
     tl.store(FLAG + target, tl.full([BM], 1, tl.int32), mask=close)
+    far = here & (tl.load(NEAR_ROW + i, mask=here, other=1) == 0)
+    tl.store(FAR + i, tl.where(far, inverse, 1.0), mask=here)
+    soft, twice = x_norm + softening, 2 * tl.load(X_FACTOR + i, mask=here, other=0.0)
+    if FAST:
+        soft, twice = soft * inverse, twice * inverse
+    tl.store(FAR + rows + i, tl.where(far, soft, 1.0), mask=here)
+    tl.store(FAR + 2 * rows + i, tl.where(far, twice, 0.0), mask=here)
+    tl.store(FAR + 3 * rows + i, tl.where(far, factor, 0.0), mask=here)
+    tl.store(FAR + 4 * rows + i, tl.where(far & (close == 0), g, 0.0), mask=here)
+    # As bits: not every whole number is a float32.
+    bits = tl.where(far, target, -1).to(tl.int32).to(tl.float32, bitcast=True)
+    tl.store(FAR + 5 * rows + i, bits, mask=here)
+
+
+@triton.jit
+def _rounded(x, LIKE):
+    """x as a bfloat16 would hold it, in float32; Dekker's split, because conversions are as slow as logarithms."""
+    if LIKE.dtype.element_ty == tl.bfloat16:
+        c = x * 65537.0
+        return c - (c - x)
+    return x
 
 
 @triton.jit
 def weigh(
-    P, G, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, ROW, SLOT, NEAR_ROW, ROW_SUM, COLUMN_SUM, rows,
-    columns, first, group_rows, ignore_index, EXPONENT, softening, SMOOTHED: tl.constexpr, FAST: tl.constexpr,
-    SLOTS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    P, G, p_stride, W_NORM, W_FACTOR, SHARE, ROW, FAR, NEAR_ROW, ROW_SUM, COLUMN_SUM, rows, columns, first, group_rows,
+    EXPONENT, SMOOTHED: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Second pass: write G over the products. A program has a block of columns and goes down a group of rows.
 
     COLUMN_SUM (groups, columns) has sums of what was written, as it was rounded: (sum G) w - G^T X is then a sum of
-    G (w - x) whatever the rounding of G. ROW_SUM (2, column blocks, rows) has sums without the target, as rounded and
-    as they were before. Rows with a near pair are as if they were not there.
+    G (w - x) whatever the rounding of G. ROW_SUM (2, column blocks, rows) has sums along rows, of what was written and
+    of what that was before rounding. Rows with a near pair are as if they were not there.
     """
-    top = tl.program_id(1).to(tl.int64) * group_rows
+    top = tl.program_id(1) * group_rows
     j = tl.program_id(0) * BN + tl.arange(0, BN)
-    inside = j < columns
+    inside = (j < columns)[None, :]
     half = 0.5 * tl.load(EXPONENT)
-    w_norm = tl.load(W_NORM + first + j, mask=inside, other=float("inf"))
-    w_factor = tl.load(W_FACTOR + first + j, mask=inside, other=0.0)
+    w_norm = tl.load(W_NORM + first + j, mask=j < columns, other=float("inf"))[None, :]
+    w_factor = tl.load(W_FACTOR + first + j, mask=j < columns, other=0.0)[None, :]
     sums = tl.zeros([BM, BN], tl.float32)
-    lines = tl.arange(0, BM)
-    p_next = tl.load(
-        P + (top + lines)[:, None] * p_stride + j[None, :],
-        mask=(top + lines < rows)[:, None] & inside[None, :], other=0.0,
-    )  # fmt: skip
+    lines = tl.arange(0, BM)[:, None]
+    tile = lines * p_stride + j[None, :]
+    last = tl.minimum(group_rows, rows - top)
+    p_next = tl.load(P + top.to(tl.int64) * p_stride + tile, mask=(lines < last) & inside, other=0.0)
     for start in range(0, group_rows, BM):
-        i = top + start + lines
-        here = (i < rows) & (start + lines < group_rows)
         p = p_next.to(tl.float32)
-        below = (i + BM < rows) & (start + BM + lines < group_rows)
-        p_next = tl.load(P + (i + BM)[:, None] * p_stride + j[None, :], mask=below[:, None] & inside[None, :], other=0.0)
+        below = P + (top + start + BM).to(tl.int64) * p_stride
+        # The next tile is on its way while this one is computed.
+        p_next = tl.load(below + tile, mask=(start + BM + lines < last) & inside, other=0.0)
+        i, here = top + start + lines, start + lines < last
         far = here & (tl.load(NEAR_ROW + i, mask=here, other=1) == 0)
-        # A row that is not for this kernel has a distance of at least 1 to every class, and the factor 0.
-        inverse = tl.load(ROW + i, mask=far, other=1.0)
-        x_soft = tl.load(X_NORM + i, mask=far, other=1.0) + softening
-        x_twice = 2 * tl.load(X_FACTOR + i, mask=far, other=0.0)
-        factor = tl.load(ROW + 2 * rows + i, mask=far, other=0.0)
-        target = tl.load(TARGET + i, mask=far, other=-1)
-        target = tl.where(target == ignore_index, 0, target).to(tl.int32)
-        target_g = tl.load(ROW + 4 * rows + i, mask=far, other=0.0)
-        target_g = tl.where(tl.load(SLOT + i * SLOTS, mask=far, other=-1) >= 0, 0.0, target_g)
-        is_target = (first + j)[None, :] == target[:, None]
-        if FAST:  # one multiplication of every element less, one rounding more
-            soft, twice = x_soft * inverse, x_twice * inverse
-            ratio = (soft[:, None] + inverse[:, None] * w_norm[None, :]) - twice[:, None] * (p * w_factor[None, :])
+        inverse = tl.load(FAR + i, mask=here, other=1.0)
+        soft = tl.load(FAR + rows + i, mask=here, other=1.0)
+        twice = tl.load(FAR + 2 * rows + i, mask=here, other=0.0)
+        factor = tl.load(FAR + 3 * rows + i, mask=here, other=0.0)
+        target_g = tl.load(FAR + 4 * rows + i, mask=here, other=0.0)
+        target = tl.load(FAR + 5 * rows + i, mask=here, other=0.0).to(tl.int32, bitcast=True)
+        if FAST:
+            # One multiplication of every element less, and one rounding more.
+            ratio = (soft + inverse * w_norm) - twice * (p * w_factor)
         else:
-            t = (x_soft[:, None] + w_norm[None, :]) - x_twice[:, None] * (p * w_factor[None, :])
-            ratio = t * inverse[:, None]
-        ratio = tl.where(is_target, float("inf"), ratio)
+            ratio = ((soft + w_norm) - twice * (p * w_factor)) * inverse
         log_ratio = log2(ratio, FAST)
         if SMOOTHED:
-            share = tl.load(SHARE + first + j, mask=inside, other=0.0)
+            share = tl.load(SHARE + first + j, mask=j < columns, other=0.0)[None, :]
             tau = tl.load(ROW + 5 * rows + i, mask=far, other=0.0)
             scale = tl.load(ROW + 3 * rows + i, mask=far, other=0.0) * inverse
-            chance = factor[:, None] * tl.exp2(-half * log_ratio)
-            g = scale[:, None] / ratio * (share[None, :] - tau[:, None] * chance)
+            g = scale / ratio * (share - tau * factor * tl.exp2(-half * log_ratio))
         else:
-            g = factor[:, None] * tl.exp2(-(half + 1.0) * log_ratio)
-        wide = g.to(G.dtype.element_ty).to(tl.float32)
-        place_row = ROW_SUM + tl.program_id(0).to(tl.int64) * rows + i
-        tl.store(place_row, tl.sum(wide, 1), mask=here)
-        tl.store(place_row + tl.num_programs(0).to(tl.int64) * rows, tl.sum(g, 1), mask=here)
-        wide = tl.where(is_target, target_g.to(G.dtype.element_ty).to(tl.float32)[:, None], wide)
+            g = factor * tl.exp2(-(half + 1.0) * log_ratio)
+        # Whatever the products make of the target is overwritten.
+        g = tl.where((first + j)[None, :] == target, target_g, g)
+        wide = _rounded(g, G)
         sums += wide
+        place_row = ROW_SUM + tl.program_id(0) * rows + i
+        tl.store(place_row, tl.sum(wide, 1, keep_dims=True), mask=here)
+        tl.store(place_row + tl.num_programs(0) * rows, tl.sum(g, 1, keep_dims=True), mask=here)
         # G may lie over P: a thread writes where it has read.
-        place = G + i[:, None] * p_stride + j[None, :]
-        tl.store(place, wide.to(G.dtype.element_ty), mask=far[:, None] & inside[None, :])
-    tl.store(COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + j, tl.sum(sums, 0), mask=inside)
+        place = G + (top + start).to(tl.int64) * p_stride + tile
+        tl.store(place, wide.to(G.dtype.element_ty), mask=far & inside)
+    tl.store(COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + j, tl.sum(sums, 0), mask=j < columns)
 
 
 @triton.jit

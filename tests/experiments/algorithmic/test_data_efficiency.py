@@ -154,9 +154,9 @@ def test_the_figure_shows_both_protocols_and_the_authors_points() -> None:
         pictures = figures(SPEC, make(authors))
         figure = pictures["data_efficiency"].figure
         assert len(to_svg(figure, "data_efficiency")) < 400_000
-    assert len(figure.axes) == 10
+    assert len(figure.axes) == 20  # two protocols, MLPs and transformers, five tasks
     crosses = [sum(line.get_marker() == "x" for line in axes.lines) for axes in figure.axes]
-    assert crosses == [2] * 5 + [0] * 5
+    assert crosses == [2] * 5 + [0] * 15
     one_seed = replace(SPEC, seeds=(66,), protocols=("matched",), models=("mlp",))
     with house_style():
         assert figures(one_seed, {cell: run(0.5) for cell in cells(one_seed)})

@@ -363,38 +363,40 @@ def _authors_row(spec: EfficiencySpec, task: str, arm: Arm) -> dict[str, Any]:
 
 
 def figures(spec: EfficiencySpec, results: Results) -> dict[str, Picture]:
-    """Draw accuracy against the fraction, a panel a task and protocol."""
+    """Draw accuracy against the fraction, a panel a task, protocol and kind of model."""
     if not results:
         return {}
     seeds = len(spec.seeds)
     middle = f"the mean of {seeds} seeds, a band their range" if seeds > 1 else "one seed"
     caption = (
         f"Test accuracy at the last epoch against the train fraction. A line is {middle}. Crosses: the authors' "
-        f"figures, one seed, standard and harmonic MLP. Dotted: {REACHED}."
+        f"figures, one seed, in the colours of the models. Dotted: {REACHED}."
     )
     return {"data_efficiency": Picture(draw(spec, results), caption)}
 
 
 def draw(spec: EfficiencySpec, results: Results) -> "Figure":
-    """Draw a row a protocol, a column a task."""
-    figure = drawing.new_figure(10, 2.75 * len(spec.protocols) + 0.5)
-    grid = figure.subplots(len(spec.protocols), len(spec.tasks), sharex=True, sharey=True, squeeze=False)
-    for row, protocol in zip(grid, spec.protocols, strict=True):
+    """Draw a row a protocol and kind of model, a column a task: four bands in one panel would hide one another."""
+    rows = [(protocol, model) for protocol in spec.protocols for model in spec.models]
+    figure = drawing.new_figure(10, 2.05 * len(rows) + 0.6)
+    grid = figure.subplots(len(rows), len(spec.tasks), sharex=True, sharey=True, squeeze=False)
+    for row, (protocol, model) in zip(grid, rows, strict=True):
         for axes, task in zip(row, spec.tasks, strict=True):
             axes.axhline(REACHED, color="#999999", linewidth=0.8, linestyle=":")
-            for arm in spec.arms:
+            for arm in ((model, head) for head in HEADS):
                 _draw_model(axes, arm, ends(results, protocol, task, arm))
                 if protocol == "authors" and (task, arm) in AUTHORS:
                     color = MODEL_STYLES[arm].color
                     axes.plot(AUTHORS_FRACTIONS, AUTHORS[task, arm], "x", color=color, markersize=5, zorder=4)
             axes.set(xlim=(0.03, 0.97), ylim=(-0.04, 1.06), xticks=(0.1, 0.3, 0.5, 0.7, 0.9), yticks=(0, 0.5, 1))
-        row[0].set_ylabel(f"test accuracy\n{protocol} protocol")
+        row[0].set_ylabel(f"{BODIES[model]}s, {protocol}\ntest accuracy")
     for axes, task in zip(grid[0], spec.tasks, strict=True):
         axes.set_title(TITLES[task], fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("train fraction")
     handles = [drawing.model_handle(*arm) for arm in spec.arms]
-    handles.append(drawing.mark_handle("authors' figures", "x", "#555555"))
+    if "authors" in spec.protocols and "mlp" in spec.models:
+        handles.append(drawing.mark_handle("authors' figures", "x", "#555555"))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
 

@@ -303,10 +303,10 @@ def draw_learning_curves(spec: AlgorithmicSpec, protocol: str, results: Results)
         axes.set_title(MODEL_STYLES[arm].label)
     for axes in grid[-1]:
         axes.set_xlabel("epoch")
-    styles = {"training": TRAIN_COLOR} | {
-        f"test, {MODEL_STYLES[arm].label.split()[0]}": MODEL_STYLES[arm].color for arm in ARMS[:2]
-    }
-    handles = [drawing.mark_handle(words, "_", color, size=14) for words, color in styles.items()]
+    handles = [drawing.line_handle("training", TRAIN_COLOR, "--")]
+    for arm in ARMS[:2]:  # a transformer has the colour of the MLP with its head
+        style = MODEL_STYLES[arm]
+        handles.append(drawing.line_handle(f"test, {style.label.split()[0]}", style.color))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
 
