@@ -24,9 +24,9 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks and tiles that a small problem has several of."""
-    monkeypatch.setattr(triton_engine, "TILE", {"BM": 16, "BN": 32, "num_warps": 8})
-    monkeypatch.setattr(triton_engine, "NEAR_COLUMNS", 32)
-    monkeypatch.setattr(triton_engine, "dw_columns", lambda features: 48)
+    monkeypatch.setattr(triton_engine, "TILE", {"BM": 16, "BN": 16, "num_warps": 4})
+    monkeypatch.setattr(triton_engine, "NEAR_TILE", {"BM": 4, "BN": 32})
+    monkeypatch.setattr(triton_engine, "DW_COLUMNS", 48)
     monkeypatch.setattr(triton, "block", _small_block)
     with np.errstate(all="ignore"):  # a GPU says nothing either when it divides by zero
         yield
@@ -306,9 +306,9 @@ def test_without_a_mode_memory_decides(monkeypatch):
     assert free["fast"] > free["balanced"]
     asked = []
 
-    def block(mode, tokens, classes):
+    def block(mode, tokens, features, classes):
         asked.append(mode)
-        return _small_block(mode, tokens, classes)
+        return _small_block(mode, tokens, features, classes)
 
     monkeypatch.setattr(triton, "block", block)
     for mode in ("fast", "balanced"):

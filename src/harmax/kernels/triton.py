@@ -27,10 +27,10 @@ OLDEST = (3, 2)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = {"fast": 8192, "balanced": 2048}
 LEAN_BYTES = 24 * 2**20
-LEAN_SHARE = 0.25
+LEAN_SHARE = 1 / 6
 """Of the gradients' memory, if that is more: the wider a block of classes, the less often the sum for dx is rewritten."""
-DW_BYTES = 32 * 2**20
-"""Of the centres' gradient in float32 at a time, where it need not be summed over blocks of rows: it stays in cache."""
+DW_COLUMNS = 8192
+"""Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows."""
 
 
 def why_not(device: torch.device) -> str | None:
@@ -77,20 +77,11 @@ def pitch(columns: int) -> int:
     return -(-columns // 8) * 8
 
 
-def dw_columns(features: int) -> int:
-    """Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows.
-
-    >>> dw_columns(768)
-    10752
-    """
-    return max(256, DW_BYTES // (4 * max(1, features)) // 256 * 256)
-
-
 def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2) -> int:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1054, 450, 174]
+    [1057, 450, 174]
     """
     rows, columns = block(mode, tokens, features, classes)
     rows, columns = min(rows, tokens), min(columns, classes)
@@ -100,9 +91,9 @@ def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize:
     if not whole_rows:
         sums = 4 * features * (classes + rows)
     elif not whole_columns:
-        sums = 4 * features * (rows + min(columns, dw_columns(features)))
+        sums = 4 * features * (rows + min(columns, DW_COLUMNS))
     else:  # the sum for dx lies where dw will be
-        sums = 4 * features * min(columns, dw_columns(features))
+        sums = 4 * features * min(columns, DW_COLUMNS)
     return gradients + products + sums + 64 * tokens + 32 * classes
 
 

@@ -21,7 +21,7 @@ from harmax.kernels import triton_passes as passes
 from harmax.kernels.eager import Problem, absolute_floor, hit_floor
 from harmax.kernels.fused import Block
 from harmax.kernels.sweep import Result, Wanted
-from harmax.kernels.triton import dw_columns, pitch
+from harmax.kernels.triton import DW_COLUMNS, pitch
 from harmax.kernels.triton_passes import SLOTS
 
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
@@ -30,17 +30,20 @@ NEAR = {torch.float32: 0.05, torch.float16: 0.25}
 LISTED_NEAR = {torch.float32: 0.05, torch.float16: 1e-4}
 """The same for pairs whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
 
-TILE: dict[str, Any] = {"BM": 16, "BN": 256, "num_warps": 8}
+TILE: dict[str, Any] = {"BM": 8, "BN": 256, "num_warps": 4}
 """Of the passes over products: a warp has whole stretches of rows, so that sums along them stay inside it."""
 
-NEAR_COLUMNS = 1024
-"""Of the passes over a row with near pairs, at a time."""
+NEAR_TILE = {"BM": 16, "BN": 1024}
+"""Rows of a program that looks for near ones, and columns of one that it found at a time."""
 
 ROWS = 4
 """Vectors at a time where whole ones are read."""
 
 PROGRAMS = 2048
 """So many fill a GPU."""
+
+CENTER_SAMPLE = 128
+"""Centres whose mean may be subtracted."""
 
 FLOOR, TINY = hit_floor(torch.float32), absolute_floor(torch.float32)
 
@@ -54,35 +57,39 @@ class Operand(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What is known of the rows of a block: the passes' tables, in their words."""
+    """What is known of rows, all of them or a block: the passes' tables, in their words. Views, so that a block writes
+    into the whole; `stride` is from one number of a row to its next."""
 
-    place: slice
     x_RD: Tensor
     target_R: Tensor
+    scale_R: Tensor
     distance_R: Tensor
     """To the target, exact."""
     state: Tensor
+    near: Tensor
     numbers: Tensor
     far: Tensor
-    near_R: Tensor
-    any_near: Tensor
+    sums: Tensor
+    """Of each row's gradient weights, as rounded and before, (2, R)."""
     slot: Tensor
     slot_g: Tensor
     count_R: Tensor
-    flag_V: Tensor
-    sums: Tensor
-    """Of each row's gradient weights, as rounded and before, (2, R)."""
+    loss_R: Tensor
+    logsumexp_R: Tensor
+    hit_R: Tensor
+    dexponent_R: Tensor
 
     def __len__(self) -> int:
-        return self.place.stop - self.place.start
+        return len(self.x_RD)
 
+    @property
+    def stride(self) -> int:
+        return self.sums.stride(0)
 
-def center_of(w_VD: Tensor) -> Tensor:
-    """Return the mean of some centres where it dominates their spread, else 0: distances keep, cancellation goes."""
-    sample = w_VD[:: max(1, len(w_VD) // 2048)].float()
-    mean_D = sample.mean(0)
-    spread = (sample - mean_D).square().sum(1).mean()
-    return torch.where(mean_D.square().sum() > spread, mean_D, 0.0)
+    def block(self, place: slice) -> "Rows":
+        """Return some of the rows."""
+        tables = ("state", "near", "numbers", "far", "sums")  # these have the rows last
+        return Rows(**{k: v[..., place] if k in tables else v[place] for k, v in self._asdict().items()})
 
 
 def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> None:
@@ -138,12 +145,10 @@ class Engine:
 
     def run(self) -> Result:
         """Compute everything that is wanted."""
-        self.loss_B, self.lse_B, self.dexponent_B = (self._new(self.tokens) for _ in range(3))
-        self.hit_B = self._new(self.tokens, dtype=torch.bool)
         self.dx_BD = self.x_BD.new_empty(self.x_BD.shape if self.wanted.x else 0)
         self.dw_VD = self.w_VD.new_empty(self.w_VD.shape if self.wanted.w else 0)
+        self.all = self._tables()
         if self.tokens:
-            self._read_settings()
             self._prepare()
             for place in self.rows:
                 self._do_rows(place)
@@ -151,7 +156,36 @@ class Engine:
             self._write_dw(self.sum_VD, 0)
         elif not self.tokens:
             self.dw_VD.zero_()
-        return Result(self.loss_B, self.lse_B, self.hit_B, self.dx_BD, self.dw_VD, self.dexponent_B.sum())
+        known = self.all
+        return Result(
+            known.loss_R, known.logsumexp_R, known.hit_R, self.dx_BD, self.dw_VD, known.dexponent_R.sum()
+        )  # fmt: skip
+
+    def _tables(self) -> Rows:
+        count, first = self.tokens, self.rows[0].stop if self.rows else 0
+        blocks = max(1, -(-first // TILE["BM"]))
+        # Enough programs to fill the device, each with columns enough to be worth it.
+        width = self.columns[0].stop
+        self.splits = max(1, min(-(-PROGRAMS // blocks), width // (4 * TILE["BN"])))
+        self.span = -(-width // (self.splits * TILE["BN"])) * TILE["BN"]
+        return Rows(
+            x_RD=self.x_BD,
+            target_R=self.problem.target.contiguous(),
+            scale_R=self.scale_B.contiguous(),
+            distance_R=self._new(count),
+            state=self._new(self.splits, 7, count),
+            near=self._new(self.splits, count, dtype=torch.int32),
+            numbers=self._new(6, count),
+            far=self._new(6, count),
+            sums=self._new(2, count),
+            slot=self._new(count, SLOTS, dtype=torch.int32),
+            slot_g=self._new(count, SLOTS),
+            count_R=self._new(count, dtype=torch.int32),
+            loss_R=self._new(count),
+            logsumexp_R=self._new(count),
+            hit_R=self._new(count, dtype=torch.bool),
+            dexponent_R=self._new(count),
+        )
 
     def _read_settings(self) -> None:
         problem = self.problem
@@ -171,16 +205,23 @@ class Engine:
         """Make the operands, in the memory of the gradients: a part of these is written when its operand was used last.
 
         Rows are done with once their own dx is known; classes when theirs is, or, where several blocks of rows add to
-        it in float32, at the very end.
+        it in float32, at the very end. The first large product starts before anything that it does not need.
         """
-        center_D = center_of(self.w_VD)
         halves = self.product_dtype == torch.float16
+        center_D = self._new(self.features)
+        step = max(1, self.classes // CENTER_SAMPLE)
+        passes.find_center[(1,)](
+            self.w_VD, center_D, self.w_VD.stride(0), step, min(CENTER_SAMPLE, -(-self.classes // step)),
+            self.features, BS=CENTER_SAMPLE, BD=min(64, self.width), num_warps=8,
+        )  # fmt: skip
 
         def spare(gradient: Tensor) -> Tensor | None:
             return gradient if halves and gradient.numel() and gradient.element_size() == 2 else None
 
         self.w = self._operand(self.w_VD, center_D, spare(self.dw_VD))
         self.x = self._operand(self.x_BD, center_D, spare(self.dx_BD))
+        self.buffer = self._new(self.rows[0].stop * pitch(self.columns[0].stop), dtype=self.product_dtype)
+        self.ready = self._products(self.rows[0], self.columns[0])
         # What the weights are multiplied by. What a bfloat16 holds exactly needs no centre taken out: all that cancels
         # then are float32 sums of exact terms.
         exact = all(v.dtype == self.weight_dtype for v in (self.x_BD, self.w_VD)) and halves
@@ -191,11 +232,18 @@ class Engine:
                 (v - center_D).to(self.weight_dtype) if halves else operand.matrix
                 for v, operand in ((self.x_BD, self.x), (self.w_VD, self.w))
             )
-        largest = (self.rows[0].stop, self.columns[0].stop)
-        self.buffer = self._new(largest[0] * pitch(largest[1]), dtype=self.product_dtype)
-        self.column_sum_V = self._new(self.classes, fill=0.0)
+        self._read_settings()
+        zeros = self._new(2 * self.classes + 1, fill=0.0)
+        self.column_sum_V, flags = zeros[: self.classes], zeros[self.classes :].view(torch.int32)
+        self.flag_V, self.any_near = flags[:-1], flags[-1:]
         if self.wanted.w and len(self.rows) > 1:
             self.sum_VD = self._new(self.classes, self.features)
+        rows = self.all
+        passes.begin[programs(self.tokens, ROWS)](
+            self.x_BD, self.w_VD, rows.target_R, rows.distance_R, rows.state, rows.near, rows.slot, rows.slot_g,
+            rows.count_R, rows.sums, self.x_BD.stride(0), self.w_VD.stride(0), self.tokens, self.features,
+            self.problem.ignore_index, self.classes, self.splits, SLOTS=SLOTS, BR=ROWS, BD=self.width,
+        )  # fmt: skip
 
     def _operand(self, v: Tensor, center_D: Tensor, out: Tensor | None) -> Operand:
         copy = self._new(*v.shape, dtype=self.product_dtype) if out is None else out.view(self.product_dtype)
@@ -214,24 +262,25 @@ class Engine:
 
     def _do_rows(self, place: slice) -> None:
         """Compute the losses of a block of rows, and its part of the gradients."""
-        rows = self._look_at(place)
+        rows = self.all.block(place)
         for columns in self.columns:
-            product_RC = self._products(place, columns)
-            self._gather_statistics(rows, columns, product_RC)
-        self._finish_losses(rows)
+            if place.start or columns.start:
+                self.ready = self._products(place, columns)
+            self._gather_statistics(rows, place, columns, self.ready)
+        self._finish_losses(rows, place)
         if not (self.wanted.x or self.wanted.w):
             return
         sum_RD = self._borrow(len(rows), self.features)
         for number, columns in enumerate(self.columns):
             if len(self.columns) > 1:
-                product_RC = self._products(place, columns)
-            weight_RC = self._weigh(rows, columns, product_RC)
+                self.ready = self._products(place, columns)
+            weight_RC = self._weigh(rows, place, columns, self.ready)
             if self.wanted.x:
                 multiply(weight_RC, self.w_factor[columns], sum_RD, add=number > 0)
             if self.wanted.x and number == len(self.columns) - 1:
-                self._write_dx(rows, sum_RD)
+                self._write_dx(rows, place, sum_RD)
             if self.wanted.w:
-                self._add_dw(rows, columns, weight_RC)
+                self._add_dw(place, columns, weight_RC)
 
     def _borrow(self, *shape: int) -> Tensor:
         """Return float32 memory for a while: that of dw, where it is free between the product and its own writing."""
@@ -239,45 +288,8 @@ class Engine:
         size = 4 * math.prod(shape)
         return free[:size].view(torch.float32).view(shape) if size <= free.nbytes else self._new(*shape)
 
-    def _write_dx(self, rows: Rows, sum_RD: Tensor) -> None:
-        place = rows.place
-        gradients.finish_rows[programs(len(rows), ROWS)](
-            sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
-            self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
-            len(rows), self.features, G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32,
-            SLOTS=SLOTS, BR=ROWS, BD=self.width, **self.smoothed,
-        )  # fmt: skip
-
-    def _look_at(self, place: slice) -> Rows:
-        count = place.stop - place.start
-        x_RD, target_R = self.x_BD[place], self.problem.target[place].contiguous()
-        state = self._new(7, count, fill=0.0)
-        state[0].fill_(torch.inf)
-        rows = Rows(
-            place=place,
-            x_RD=x_RD,
-            target_R=target_R,
-            distance_R=self._new(count),
-            state=state,
-            numbers=self._new(6, count),
-            far=self._new(6, count),
-            near_R=self._new(count, dtype=torch.int32, fill=0),
-            any_near=self._new(1, dtype=torch.int32, fill=0),
-            slot=self._new(count, SLOTS, dtype=torch.int32, fill=-1),
-            slot_g=self._new(count, SLOTS, fill=0.0),
-            count_R=self._new(count, dtype=torch.int32, fill=1),
-            flag_V=self._new(self.classes, dtype=torch.int32, fill=0),
-            sums=self._new(2, count, fill=0.0),
-        )
-        passes.target_distance[programs(count, ROWS)](
-            x_RD, self.w_VD, target_R, rows.distance_R, x_RD.stride(0), self.w_VD.stride(0), count, self.features,
-            self.problem.ignore_index, self.classes, BR=ROWS, BD=self.width,
-        )  # fmt: skip
-        return rows
-
-    def _products_and_norms(self, rows: Rows, product_RC: Tensor) -> tuple[Any, ...]:
+    def _products_and_norms(self, rows: Rows, place: slice, product_RC: Tensor) -> tuple[Any, ...]:
         """Name what every pass reads first."""
-        place = rows.place
         return (
             product_RC.stride(0), self.x.norm[place], self.x.factor[place], self.w.norm, self.w.factor, self.share_V,
             rows.target_R,
@@ -286,82 +298,88 @@ class Engine:
     def _vectors(self, rows: Rows) -> tuple[Any, ...]:
         return rows.x_RD, self.w_VD, rows.x_RD.stride(0), self.w_VD.stride(0)
 
-    def _gather_statistics(self, rows: Rows, columns: slice, product_RC: Tensor) -> None:
+    def _gather_statistics(self, rows: Rows, place: slice, columns: slice, product_RC: Tensor) -> None:
         count, width = product_RC.shape
-        known = (product_RC, *self._products_and_norms(rows, product_RC), rows.distance_R, rows.state, rows.near_R)
-        passes.statistics[programs(count, TILE["BM"])](
-            *known, rows.any_near, count, width, columns.start, self.problem.ignore_index, self.exponent,
+        known = (
+            product_RC, *self._products_and_norms(rows, place, product_RC), rows.distance_R, rows.state, rows.near,
+            self.any_near,
+        )  # fmt: skip
+        passes.statistics[(*programs(count, TILE["BM"]), self.splits)](
+            *known, count, rows.stride, width, self.span, columns.start, self.problem.ignore_index, self.exponent,
             self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
-        near.statistics_near[(count,)](
-            *known, rows.any_near, rows.slot, rows.count_R, rows.flag_V, *self._vectors(rows), count, width,
-            columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening, self.near,
-            self.listed_near, TINY, DOT=self.wanted.exponent, SLOTS=SLOTS, BN=NEAR_COLUMNS, BD=self.width,
-            **self.smoothed,
+        near.statistics_near[programs(count, NEAR_TILE["BM"])](
+            *known, rows.slot, rows.count_R, self.flag_V, *self._vectors(rows), count, rows.stride, width, self.span,
+            self.splits, columns.start, self.features, self.problem.ignore_index, self.exponent,
+            self.problem.softening, self.near, self.listed_near, TINY, DOT=self.wanted.exponent, SLOTS=SLOTS,
+            BD=self.width, **self.smoothed, **NEAR_TILE,
         )  # fmt: skip
 
-    def _finish_losses(self, rows: Rows) -> None:
-        place = rows.place
+    def _finish_losses(self, rows: Rows, place: slice) -> None:
         passes.finish[programs(len(rows), 128)](
             rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.x.factor[place], self.w.norm,
-            self.class_weight, self.share_V, self.scale_B[place].contiguous(), self.exponent, self.loss_B[place],
-            self.lse_B[place], self.hit_B[place], self.dexponent_B[place], rows.numbers, rows.far, rows.near_R,
-            rows.slot, rows.flag_V, self.share_sum, len(rows), self.classes, self.problem.ignore_index, self.problem.softening,
-            self.listed_near, FLOOR, TINY, 1 - self.problem.label_smoothing,
-            WEIGHTED=self.class_weight is not None, SLOTS=SLOTS, BM=128, **self.smoothed, **self.fast,
+            self.class_weight, self.share_V, rows.scale_R, self.exponent, rows.loss_R, rows.logsumexp_R, rows.hit_R,
+            rows.dexponent_R, rows.numbers, rows.far, rows.near, rows.slot, self.flag_V, self.share_sum, len(rows),
+            rows.stride, self.splits, self.classes, self.problem.ignore_index, self.problem.softening,
+            self.listed_near, FLOOR, TINY, 1 - self.problem.label_smoothing, WEIGHTED=self.class_weight is not None,
+            SLOTS=SLOTS, BM=128, **self.smoothed, **self.fast,
         )  # fmt: skip
 
-    def _weigh(self, rows: Rows, columns: slice, product_RC: Tensor) -> Tensor:
+    def _weigh(self, rows: Rows, place: slice, columns: slice, product_RC: Tensor) -> Tensor:
         """Write gradient weights over a block of products; add to the sums of its rows and columns."""
         count, width = product_RC.shape
         weight_RC = product_RC.view(self.weight_dtype)
         blocks = -(-width // TILE["BN"])
         # Enough programs to fill the device, each with rows enough to pay for its columns' data.
-        groups = max(1, min(-(-count // TILE["BM"]), PROGRAMS // blocks))
+        groups = max(1, min(-(-count // TILE["BM"]), -(-PROGRAMS // blocks)))
         group_rows = -(-count // (groups * TILE["BM"])) * TILE["BM"]
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
         row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
         passes.weigh[(blocks, groups)](
             product_RC, weight_RC, product_RC.stride(0), self.w.norm, self.w.factor, self.share_V, rows.numbers,
-            rows.far, rows.near_R, row_sums, column_sums, count, width, columns.start, group_rows, self.exponent,
-            **self.smoothed, **self.fast, **TILE,
+            rows.far, rows.near, row_sums, column_sums, count, rows.stride, width, columns.start, group_rows,
+            self.exponent, **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
-        near.weigh_near[(count,)](
-            product_RC, weight_RC, *self._products_and_norms(rows, product_RC), rows.numbers, rows.near_R,
-            rows.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows), count, width,
-            columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening, self.near,
-            SLOTS=SLOTS, BN=NEAR_COLUMNS, BD=self.width, **self.smoothed,
+        near.weigh_near[programs(count, NEAR_TILE["BM"])](
+            product_RC, weight_RC, *self._products_and_norms(rows, place, product_RC), rows.numbers, rows.near,
+            self.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows), count, rows.stride,
+            width, columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening,
+            self.near, SLOTS=SLOTS, BD=self.width, **self.smoothed, **NEAR_TILE,
         )  # fmt: skip
-        passes.add_row_sums[programs(count, 128)](row_sums, rows.sums, count, blocks, BM=128)
-        near.add_column_sums[programs(width, 256)](
-            column_sums, weight_RC, weight_RC.stride(0), rows.near_R, rows.any_near, self.column_sum_V, count, width,
-            columns.start, groups, BM=1024, BN=256,
+        row_programs = -(-count // 128)
+        gradients.add_sums[(row_programs - (-width // 128),)](
+            row_sums, column_sums, weight_RC, weight_RC.stride(0), rows.near, self.any_near, rows.sums,
+            self.column_sum_V[columns], count, rows.stride, width, blocks, groups, row_programs, BK=16, BM=1024, BN=128,
         )  # fmt: skip
         return weight_RC
 
-    def _add_dw(self, rows: Rows, columns: slice, weight_RC: Tensor) -> None:
-        """Add a block's part to the gradient of its classes; where no other rows come, that is all of it."""
-        x_RD = self.x_factor[rows.place]
-        if len(self.rows) > 1:
-            multiply(weight_RC.T, x_RD, self.sum_VD[columns], add=rows.place.start > 0)
-            self._add_listed(self.sum_VD[columns], rows, columns.start)
-            return
-        for part in pieces(columns.stop - columns.start, dw_columns(self.features)):
-            sum_CD = self._new(part.stop - part.start, self.features)
-            multiply(weight_RC[:, part].T, x_RD, sum_CD)
-            self._add_listed(sum_CD, rows, columns.start + part.start)
-            self._write_dw(sum_CD, columns.start + part.start)
-
-    def _add_listed(self, sum_CD: Tensor, rows: Rows, first: int) -> None:
-        gradients.add_listed[programs(len(sum_CD), 32)](
-            sum_CD, rows.flag_V, rows.numbers[4], rows.slot, rows.slot_g, rows.count_R, rows.x_RD, self.w_VD,
-            rows.x_RD.stride(0), self.w_VD.stride(0), len(rows), first, len(sum_CD), self.features,
-            SLOTS=SLOTS, BC=32, BM=1024, BD=self.width,
+    def _write_dx(self, rows: Rows, place: slice, sum_RD: Tensor) -> None:
+        gradients.finish_rows[programs(len(rows), ROWS)](
+            sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
+            self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
+            len(rows), rows.stride, self.features,
+            G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32, SLOTS=SLOTS, BR=ROWS,
+            BD=self.width, **self.smoothed,
         )  # fmt: skip
 
+    def _add_dw(self, place: slice, columns: slice, weight_RC: Tensor) -> None:
+        """Add a block's part to the gradient of its classes; where no other rows come, that is all of it."""
+        x_RD = self.x_factor[place]
+        if len(self.rows) > 1:
+            multiply(weight_RC.T, x_RD, self.sum_VD[columns], add=place.start > 0)
+            return
+        parts = pieces(columns.stop - columns.start, DW_COLUMNS)
+        sums = self._new(parts[0].stop, self.features)
+        for part in parts:
+            sum_CD = sums[: part.stop - part.start]
+            multiply(weight_RC[:, part].T, x_RD, sum_CD)
+            self._write_dw(sum_CD, columns.start + part.start)
+
     def _write_dw(self, sum_CD: Tensor, first: int) -> None:
+        rows = self.all
         gradients.finish_columns[programs(len(sum_CD), ROWS)](
-            sum_CD, self.column_sum_V, self.offset_D, self.w_VD, self.dw_VD, self.w_VD.stride(0), first, len(sum_CD),
-            self.features, BR=ROWS, BD=self.width,
+            sum_CD, self.column_sum_V, self.flag_V, rows.numbers[4], rows.slot, rows.slot_g, rows.count_R,
+            self.offset_D, self.x_BD, self.w_VD, self.dw_VD, self.x_BD.stride(0), self.w_VD.stride(0), self.tokens,
+            first, len(sum_CD), self.features, SLOTS=SLOTS, BM=1024, BR=ROWS, BD=self.width,
         )  # fmt: skip

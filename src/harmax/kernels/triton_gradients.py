@@ -5,9 +5,51 @@ import triton.language as tl
 
 
 @triton.jit
+def add_sums(
+    ROW_SUM, COLUMN_SUM, G, p_stride, NEAR_ROW, ANY_NEAR, ROWS_OUT, COLUMNS_OUT, rows, stride, columns, blocks, groups,
+    row_programs, BK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+):  # fmt: skip
+    """Add the sums of a block's parts, as `weigh` left them, to those of its rows and of its columns.
+
+    The first programs do rows, the others columns, with the rows that `weigh` left out.
+    """
+    part, here = tl.arange(0, BK), tl.arange(0, BN)
+    if tl.program_id(0) < row_programs:
+        i = tl.program_id(0) * BN + here
+        for kind in range(2):
+            sums = tl.zeros([BK, BN], tl.float32)
+            for start in range(0, blocks, BK):
+                block = (start + part)[:, None]
+                place = ROW_SUM + (kind * blocks + block) * rows + i[None, :]
+                sums += tl.load(place, mask=(block < blocks) & (i < rows)[None, :], other=0.0)
+            before = tl.load(ROWS_OUT + kind * stride + i, mask=i < rows, other=0.0)
+            tl.store(ROWS_OUT + kind * stride + i, before + tl.sum(sums, 0), mask=i < rows)
+    else:
+        j = (tl.program_id(0) - row_programs) * BN + here
+        sums = tl.zeros([BK, BN], tl.float32)
+        for start in range(0, groups, BK):
+            group = (start + part)[:, None]
+            place = COLUMN_SUM + group * columns + j[None, :]
+            sums += tl.load(place, mask=(group < groups) & (j < columns)[None, :], other=0.0)
+        total = tl.load(COLUMNS_OUT + j, mask=j < columns, other=0.0) + tl.sum(sums, 0)
+        if tl.load(ANY_NEAR) != 0:
+            line = tl.arange(0, BM)
+            for top in range(0, rows, BM):
+                near = tl.load(NEAR_ROW + top + line, mask=top + line < rows, other=0) != 0
+                left = tl.sum(near.to(tl.int32))
+                while left > 0:
+                    at = tl.min(tl.where(near, line, BM))
+                    place = G + (top + at).to(tl.int64) * p_stride + j
+                    total += tl.load(place, mask=j < columns, other=0.0).to(tl.float32)
+                    near = near & (line != at)
+                    left -= 1
+        tl.store(COLUMNS_OUT + j, total, mask=j < columns)
+
+
+@triton.jit
 def finish_rows(
-    PRODUCT, ROW_SUM, TARGET, ROW, SLOT, SLOT_G, COUNT, OFFSET, CENTER, X, W, DX, x_stride, w_stride, rows, features,
-    SMOOTHED: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+    PRODUCT, ROW_SUM, TARGET, ROW, SLOT, SLOT_G, COUNT, OFFSET, CENTER, X, W, DX, x_stride, w_stride, rows, stride,
+    features, SMOOTHED: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """dx of some rows: 2 (sum(G) x - G W), with the target's part and the listed pairs as they are.
 
@@ -17,11 +59,11 @@ def finish_rows(
     """
     i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = i < rows, tl.arange(0, BD)
-    target_g = tl.load(ROW + 4 * rows + i, mask=here, other=0.0)
+    target_g = tl.load(ROW + 4 * stride + i, mask=here, other=0.0)
     listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
     written = tl.where(listed, 0.0, target_g.to(G_TYPE).to(tl.float32))
     rounded = tl.load(ROW_SUM + i, mask=here, other=0.0) - written
-    exact = tl.load(ROW_SUM + rows + i, mask=here, other=0.0) - tl.where(listed, 0.0, target_g)
+    exact = tl.load(ROW_SUM + stride + i, mask=here, other=0.0) - tl.where(listed, 0.0, target_g)
     ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
     pulled = here & (target_g != 0)
     target = tl.load(TARGET + i, mask=pulled, other=0)
@@ -55,58 +97,63 @@ def finish_rows(
 
 
 @triton.jit
-def finish_columns(
-    PRODUCT, COLUMN_SUM, OFFSET, W, DW, w_stride, first, columns, features, BR: tl.constexpr, BD: tl.constexpr,
+def _listed_of(
+    column, start, TARGET_G, SLOT, SLOT_G, COUNT, X, W, x_stride, w_stride, rows, features, SLOTS: tl.constexpr,
+    BM: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """dw of some classes: 2 (sum(G) w - G^T X)."""
+    """Some features of the sum of G (w - x) over the listed pairs of a class."""
+    d = start + tl.arange(0, BD)
+    line = tl.arange(0, BM)
+    sums = tl.zeros([BD], tl.float32)
+    w = tl.load(W + column * w_stride + d, mask=d < features, other=0.0).to(tl.float32)
+    for top in range(0, rows, BM):
+        i = top + line
+        count = tl.load(COUNT + i, mask=i < rows, other=0)
+        for slot in range(0, SLOTS):
+            held = tl.load(SLOT + i.to(tl.int64) * SLOTS + slot, mask=i < rows, other=-1)
+            mine = (held == column) & ((slot == 0) | (slot < count))
+            left = tl.sum(mine.to(tl.int32))
+            while left > 0:
+                at = tl.min(tl.where(mine, line, BM))
+                row = (top + at).to(tl.int64)
+                g = tl.load(SLOT_G + row * SLOTS + slot)
+                if slot == 0:
+                    g = tl.load(TARGET_G + row)
+                sums += g * (w - tl.load(X + row * x_stride + d, mask=d < features, other=0.0).to(tl.float32))
+                mine = mine & (line != at)
+                left -= 1
+    return sums
+
+
+@triton.jit
+def finish_columns(
+    PRODUCT, COLUMN_SUM, FLAG, TARGET_G, SLOT, SLOT_G, COUNT, OFFSET, X, W, DW, x_stride, w_stride, rows, first,
+    columns, features, SLOTS: tl.constexpr, BM: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """dw of some classes: 2 (sum(G) w - G^T X), with the listed pairs as they are."""
     local = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = local < columns, tl.arange(0, BD)
     total = tl.load(COLUMN_SUM + first + local, mask=here, other=0.0)
+    flag = tl.load(FLAG + first + local, mask=here, other=0)
+    listed = tl.max(flag) > 0
     for start in range(0, features, BD):
         inside = here[:, None] & (start + d < features)[None, :]
         place = W + (first + local)[:, None] * w_stride + (start + d)[None, :]
         offset = tl.load(OFFSET + start + d, mask=start + d < features, other=0.0)[None, :]
         dw = total[:, None] * (tl.load(place, mask=inside, other=0.0).to(tl.float32) - offset)
         dw -= tl.load(PRODUCT + local[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
+        if listed:
+            for row in range(BR):
+                mine = tl.arange(0, BR) == row
+                if tl.max(tl.where(mine, flag, 0)) > 0:
+                    column = first + tl.program_id(0).to(tl.int64) * BR + row
+                    sums = _listed_of(
+                        column, start, TARGET_G, SLOT, SLOT_G, COUNT, X, W, x_stride, w_stride, rows, features, SLOTS,
+                        BM, BD,
+                    )  # fmt: skip
+                    dw += tl.where(mine[:, None], sums[None, :], 0.0)
         place = DW + (first + local)[:, None] * features + (start + d)[None, :]
         tl.store(place, (2 * dw).to(DW.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def add_listed(
-    PRODUCT, FLAG, TARGET_G, SLOT, SLOT_G, COUNT, X, W, x_stride, w_stride, rows, first, columns, features,
-    SLOTS: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, BD: tl.constexpr,
-):  # fmt: skip
-    """Take G (w - x) of the listed pairs of some classes from their rows of G^T X, where there are any."""
-    left_column = tl.program_id(0).to(tl.int64) * BC
-    j, d = left_column + tl.arange(0, BC), tl.arange(0, BD)
-    if tl.max(tl.load(FLAG + first + j, mask=j < columns, other=0)) > 0:
-        for local in range(0, BC):
-            column = first + left_column + local
-            if tl.load(FLAG + column, mask=left_column + local < columns, other=0) != 0:
-                for top in range(0, rows, BM):
-                    i = top + tl.arange(0, BM)
-                    count = tl.load(COUNT + i, mask=i < rows, other=0)
-                    for slot in range(0, SLOTS):
-                        held = tl.load(SLOT + i.to(tl.int64) * SLOTS + slot, mask=i < rows, other=-1)
-                        mine = (held == column) & ((slot == 0) | (slot < count))
-                        left = tl.sum(mine.to(tl.int32))
-                        while left > 0:
-                            at = tl.min(tl.where(mine, tl.arange(0, BM), BM))
-                            row = (top + at).to(tl.int64)
-                            g = tl.load(SLOT_G + row * SLOTS + slot)
-                            if slot == 0:
-                                g = tl.load(TARGET_G + row)
-                            for start in range(0, features, BD):
-                                inside = start + d < features
-                                x = tl.load(X + row * x_stride + start + d, mask=inside, other=0.0).to(tl.float32)
-                                w = tl.load(W + column * w_stride + start + d, mask=inside, other=0.0).to(tl.float32)
-                                place = PRODUCT + (left_column + local) * features + start + d
-                                old = tl.load(place, mask=inside, other=0.0)
-                                tl.store(place, old - g * (w - x), mask=inside)
-                                tl.debug_barrier()  # the next pair may be read by other threads
-                            mine = mine & (tl.arange(0, BM) != at)
-                            left -= 1
 
 
 @triton.jit

@@ -35,6 +35,26 @@ def log2(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def find_center(W, OUT, w_stride, step, count, features, BS: tl.constexpr, BD: tl.constexpr):
+    """The mean of every `step`-th centre where it dominates their spread, else 0: distances keep, cancellation goes."""
+    i, d = tl.arange(0, BS), tl.arange(0, BD)
+    size = tl.zeros([BS, BD], tl.float32)
+    mean_size = tl.zeros([BD], tl.float32)
+    for start in range(0, features, BD):
+        inside = (i < count)[:, None] & (start + d < features)[None, :]
+        place = W + (i.to(tl.int64) * step * w_stride)[:, None] + (start + d)[None, :]
+        w = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        mean = tl.sum(w, 0) / count
+        tl.store(OUT + start + d, mean, mask=start + d < features)
+        size += w * w
+        mean_size += mean * mean
+    # The spread is what the mean leaves of the mean square.
+    if 2 * tl.sum(mean_size) * count <= tl.sum(tl.sum(size, 1)):
+        for start in range(0, features, BD):
+            tl.store(OUT + start + d, tl.zeros([BD], tl.float32), mask=start + d < features)
+
+
+@triton.jit
 def prepare(
     V, CENTER, COPY, NORM, FACTOR, v_stride, rows, features, SCALED: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
@@ -73,10 +93,14 @@ def prepare(
 
 
 @triton.jit
-def target_distance(
-    X, W, TARGET, OUT, x_stride, w_stride, rows, features, ignore_index, classes, BR: tl.constexpr, BD: tl.constexpr,
+def begin(
+    X, W, TARGET, TARGET_DISTANCE, STATE, NEAR_ROW, SLOT, SLOT_G, COUNT, SUMS, x_stride, w_stride, rows, features,
+    ignore_index, classes, splits, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Exact squared distances of some rows to their targets; to class 0 where a target is ignored."""
+    """Exact squared distances of some rows to their targets (class 0 where that is ignored), and tables to start from.
+
+    One slot of a row is used, the target's.
+    """
     i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = i < rows, tl.arange(0, BD)
     target = tl.load(TARGET + i, mask=here, other=0)
@@ -87,21 +111,34 @@ def target_distance(
         x = tl.load(X + i[:, None] * x_stride + (start + d)[None, :], mask=inside, other=0.0).to(tl.float32)
         w = tl.load(W + target[:, None] * w_stride + (start + d)[None, :], mask=inside, other=0.0).to(tl.float32)
         sums += (x - w) * (x - w)
-    tl.store(OUT + i, tl.sum(sums, 1), mask=here)
+    tl.store(TARGET_DISTANCE + i, tl.sum(sums, 1), mask=here)
+    zero, none = tl.zeros([BR], tl.float32), tl.zeros([BR], tl.int32)
+    for split in range(splits):
+        tl.store(STATE + split * 7 * rows + i, zero + float("inf"), mask=here)
+        for number in range(1, 7):
+            tl.store(STATE + (split * 7 + number) * rows + i, zero, mask=here)
+        tl.store(NEAR_ROW + split * rows + i, none, mask=here)
+    for slot in range(SLOTS):
+        tl.store(SLOT + i * SLOTS + slot, none - 1, mask=here)
+        tl.store(SLOT_G + i * SLOTS + slot, zero, mask=here)
+    tl.store(COUNT + i, none + 1, mask=here)
+    tl.store(SUMS + i, zero, mask=here)
+    tl.store(SUMS + rows + i, zero, mask=here)
 
 
 @triton.jit
 def statistics(
     P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, TARGET_DISTANCE, STATE, NEAR_ROW, ANY_NEAR, rows,
-    columns, first, ignore_index, EXPONENT, softening, near, tiny, SMOOTHED: tl.constexpr, DOT: tl.constexpr,
-    FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    stride, columns, span, first, ignore_index, EXPONENT, softening, near, tiny, SMOOTHED: tl.constexpr,
+    DOT: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """First pass over a block of products: per row the smallest distance, `total`, and what else the loss needs.
 
-    STATE (7, rows): smallest t of a positive s, total, sum of q log2(t / ref), sum of share log2(t / t_c), whether a
-    wrong class beats the target, number of exact hits, share of the hits. All over the wrong classes seen so far.
-    NEAR_ROW gets 1 where this block holds a near pair, a class exactly as far as the target, or a distance too small
-    to divide by; such a row's state is not touched. It keeps 2 where an earlier block did.
+    A program has some rows and a span of the block's columns, a split. STATE (splits, 7, stride): smallest t of a
+    positive s, total, sum of q log2(t / ref), sum of share log2(t / t_c), whether a wrong class beats the target,
+    number of exact hits, share of the hits. All over the wrong classes that this split has seen so far. NEAR_ROW
+    (splits, stride) gets 1 where there is a near pair now, a class exactly as far as the target, or a distance too
+    small to divide by, and keeps 2 where there was one before; the state is not touched then.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     here = i < rows
@@ -111,19 +148,22 @@ def statistics(
     # A row that is ignored has statistics too; any class can stand for its target.
     target = tl.where(target == ignore_index, 0, target).to(tl.int32)
     target_t = tl.load(TARGET_DISTANCE + i, mask=here, other=0.0) + softening
+    STATE += tl.program_id(1) * 7 * stride
     least = tl.load(STATE + i, mask=here, other=float("inf"))
-    total = tl.load(STATE + rows + i, mask=here, other=0.0)
-    dot = tl.load(STATE + 2 * rows + i, mask=here, other=0.0)
-    share_log = tl.load(STATE + 3 * rows + i, mask=here, other=0.0)
-    beaten = tl.load(STATE + 4 * rows + i, mask=here, other=0.0)
+    total = tl.load(STATE + stride + i, mask=here, other=0.0)
+    dot = tl.load(STATE + 2 * stride + i, mask=here, other=0.0)
+    share_log = tl.load(STATE + 3 * stride + i, mask=here, other=0.0)
+    beaten = tl.load(STATE + 4 * stride + i, mask=here, other=0.0)
     x_soft, x_margin, x_twice = x_norm + softening, near * x_norm + softening, 2 * x_factor
     gap = tl.full([BM, BN], float("inf"), tl.float32)
     # Sums stay with the threads that make them until the row is done.
     totals, dots = tl.zeros([BM, BN], tl.float32), tl.zeros([BM, BN], tl.float32)
     shares = tl.zeros([BM, BN], tl.float32)
+    left = tl.program_id(1) * span
+    columns = tl.minimum(columns, left + span)
     place = P + i[:, None] * p_stride + tl.arange(0, BN)[None, :]
-    p_next = tl.load(place, mask=here[:, None] & (tl.arange(0, BN) < columns)[None, :], other=0.0)
-    for start in range(0, columns, BN):
+    p_next = tl.load(place + left, mask=here[:, None] & (left + tl.arange(0, BN) < columns)[None, :], other=0.0)
+    for start in range(left, columns, BN):
         j = start + tl.arange(0, BN)
         p = p_next.to(tl.float32)
         # The next tile is on its way while this one is computed.
@@ -160,12 +200,13 @@ def statistics(
     beaten = tl.maximum(beaten, (least < target_t).to(tl.float32))
     clear = here & (seen == 0)
     tl.store(STATE + i, least, mask=clear)
-    tl.store(STATE + rows + i, total + tl.sum(totals, 1), mask=clear)
+    tl.store(STATE + stride + i, total + tl.sum(totals, 1), mask=clear)
     if DOT:
-        tl.store(STATE + 2 * rows + i, dot + tl.sum(dots, 1), mask=clear)
+        tl.store(STATE + 2 * stride + i, dot + tl.sum(dots, 1), mask=clear)
     if SMOOTHED:
-        tl.store(STATE + 3 * rows + i, share_log + tl.sum(shares, 1), mask=clear)
-    tl.store(STATE + 4 * rows + i, beaten, mask=clear)
+        tl.store(STATE + 3 * stride + i, share_log + tl.sum(shares, 1), mask=clear)
+    tl.store(STATE + 4 * stride + i, beaten, mask=clear)
+    NEAR_ROW += tl.program_id(1) * stride
     before = tl.load(NEAR_ROW + i, mask=here, other=0)
     tl.store(NEAR_ROW + i, (before & 2) | seen.to(tl.int32), mask=here)
     tl.store(ANY_NEAR + tl.zeros([BM], tl.int32), tl.full([BM], 1, tl.int32), mask=seen)
@@ -186,15 +227,15 @@ def _log1p(x):
 @triton.jit
 def finish(
     STATE, TARGET, TARGET_DISTANCE, X_NORM, X_FACTOR, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT,
-    DEXPONENT, ROW, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
+    DEXPONENT, ROW, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, stride, splits, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
     WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, FAST: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """From the statistics of some rows to their losses, and to the numbers `weigh` needs.
 
-    ROW (6, rows): 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the
-    row's scale times h, G of the target, tau. FAR (6, rows) is for rows without near pairs, and neutral for the others:
+    ROW (6, stride): 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the
+    row's scale times h, G of the target, tau. FAR (6, stride) is for rows without near pairs, and neutral for the others:
     1 / ref, |x|^2 + a, twice x's scale (the two over ref if FAST), that factor, G of the target if it is not listed,
-    and as an integer the target.
+    and as an integer the target. NEAR_ROW of the first split becomes that of the row.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     here = i < rows
@@ -205,11 +246,27 @@ def finish(
     bad = used & ((target < 0) | (target >= classes))
     used = used & (bad == 0)
     target = tl.where(used, target, 0)
-    least = tl.load(STATE + i, mask=here, other=1.0)
-    total = tl.load(STATE + rows + i, mask=here, other=1.0)
-    dot = tl.load(STATE + 2 * rows + i, mask=here, other=0.0)
-    beaten = tl.load(STATE + 4 * rows + i, mask=here, other=0.0)
-    hits = tl.load(STATE + 5 * rows + i, mask=here, other=0.0)
+    least = tl.full([BM], float("inf"), tl.float32)
+    for split in range(splits):
+        least = tl.minimum(least, tl.load(STATE + split * 7 * stride + i, mask=here, other=1.0))
+    total, dot, share_log = tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32)
+    beaten, hits, share_hits = tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32), tl.zeros([BM], tl.float32)
+    near = tl.zeros([BM], tl.int32)
+    for split in range(splits):
+        part = STATE + split * 7 * stride + i
+        own = tl.load(part, mask=here, other=1.0)
+        own_total = tl.load(part + stride, mask=here, other=1.0)
+        # As in `statistics`: a split's sums are relative to its own smallest t.
+        moved = tl.where(own < float("inf"), tl.log2(own / least), 0.0)
+        shrink = tl.exp2(-half * moved)
+        total += shrink * own_total
+        dot += shrink * (tl.load(part + 2 * stride, mask=here, other=0.0) + own_total * moved)
+        share_log += tl.load(part + 3 * stride, mask=here, other=0.0)
+        beaten = tl.maximum(beaten, tl.load(part + 4 * stride, mask=here, other=0.0))
+        hits += tl.load(part + 5 * stride, mask=here, other=0.0)
+        share_hits += tl.load(part + 6 * stride, mask=here, other=0.0)
+        near |= tl.load(NEAR_ROW + split * stride + i, mask=here, other=0)
+    tl.store(NEAR_ROW + i, near, mask=here)
     s = tl.load(TARGET_DISTANCE + i, mask=here, other=1.0)
 
     # An exact hit counts as a distance below every real one of its row.
@@ -248,8 +305,7 @@ def finish(
         share_c, share_sum = tl.load(SHARE + target, mask=used, other=0.0), tl.load(SHARE_SUM)
         # The sums know the target's distance as it was before a hit was lifted.
         before = tl.maximum(s, tiny) + softening
-        logs = tl.load(STATE + 3 * rows + i, mask=here, other=0.0)
-        logs += tl.load(STATE + 6 * rows + i, mask=here, other=0.0) * tl.log2(lifted / before)
+        logs = share_log + share_hits * tl.log2(lifted / before)
         logs = (logs + (share_sum - share_c) * tl.log2(before / t)) * LN_2
         dense = tl.where(used, share_sum, 0.0)
         loss += tl.where(used, half * logs + share_sum * _softplus(gap), 0.0)
@@ -263,30 +319,30 @@ def finish(
 
     g = tl.where(used, scale * half * pull / t, 0.0)
     tl.store(ROW + i, inverse, mask=here)
-    tl.store(ROW + rows + i, floor, mask=here)
+    tl.store(ROW + stride + i, floor, mask=here)
     factor = tl.where(used, -scale * half * tau * (wrong * share_of) * inverse, 0.0)
     if SMOOTHED:
         factor = wrong * share_of
-        tl.store(ROW + 3 * rows + i, tl.where(used, scale * half, 0.0), mask=here)
-    tl.store(ROW + 2 * rows + i, factor, mask=here)
-    tl.store(ROW + 4 * rows + i, g, mask=here)
-    tl.store(ROW + 5 * rows + i, tau, mask=here)
+        tl.store(ROW + 3 * stride + i, tl.where(used, scale * half, 0.0), mask=here)
+    tl.store(ROW + 2 * stride + i, factor, mask=here)
+    tl.store(ROW + 4 * stride + i, g, mask=here)
+    tl.store(ROW + 5 * stride + i, tau, mask=here)
     x_norm = tl.load(X_NORM + i, mask=here, other=0.0)
     close = used & (s <= listed_near * (x_norm + tl.load(W_NORM + target, mask=used, other=0.0)))
     tl.store(SLOT + i * SLOTS, tl.where(close, target, -1).to(tl.int32), mask=here)
     tl.store(FLAG + target, tl.full([BM], 1, tl.int32), mask=close)
-    far = here & (tl.load(NEAR_ROW + i, mask=here, other=1) == 0)
+    far = here & (near == 0)
     tl.store(FAR + i, tl.where(far, inverse, 1.0), mask=here)
     soft, twice = x_norm + softening, 2 * tl.load(X_FACTOR + i, mask=here, other=0.0)
     if FAST:
         soft, twice = soft * inverse, twice * inverse
-    tl.store(FAR + rows + i, tl.where(far, soft, 1.0), mask=here)
-    tl.store(FAR + 2 * rows + i, tl.where(far, twice, 0.0), mask=here)
-    tl.store(FAR + 3 * rows + i, tl.where(far, factor, 0.0), mask=here)
-    tl.store(FAR + 4 * rows + i, tl.where(far & (close == 0), g, 0.0), mask=here)
+    tl.store(FAR + stride + i, tl.where(far, soft, 1.0), mask=here)
+    tl.store(FAR + 2 * stride + i, tl.where(far, twice, 0.0), mask=here)
+    tl.store(FAR + 3 * stride + i, tl.where(far, factor, 0.0), mask=here)
+    tl.store(FAR + 4 * stride + i, tl.where(far & (close == 0), g, 0.0), mask=here)
     # As bits: not every whole number is a float32.
     bits = tl.where(far, target, -1).to(tl.int32).to(tl.float32, bitcast=True)
-    tl.store(FAR + 5 * rows + i, bits, mask=here)
+    tl.store(FAR + 5 * stride + i, bits, mask=here)
 
 
 @triton.jit
@@ -300,8 +356,8 @@ def _rounded(x, LIKE):
 
 @triton.jit
 def weigh(
-    P, G, p_stride, W_NORM, W_FACTOR, SHARE, ROW, FAR, NEAR_ROW, ROW_SUM, COLUMN_SUM, rows, columns, first, group_rows,
-    EXPONENT, SMOOTHED: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    P, G, p_stride, W_NORM, W_FACTOR, SHARE, ROW, FAR, NEAR_ROW, ROW_SUM, COLUMN_SUM, rows, stride, columns, first,
+    group_rows, EXPONENT, SMOOTHED: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Second pass: write G over the products. A program has a block of columns and goes down a group of rows.
 
@@ -328,11 +384,11 @@ def weigh(
         i, here = top + start + lines, start + lines < last
         far = here & (tl.load(NEAR_ROW + i, mask=here, other=1) == 0)
         inverse = tl.load(FAR + i, mask=here, other=1.0)
-        soft = tl.load(FAR + rows + i, mask=here, other=1.0)
-        twice = tl.load(FAR + 2 * rows + i, mask=here, other=0.0)
-        factor = tl.load(FAR + 3 * rows + i, mask=here, other=0.0)
-        target_g = tl.load(FAR + 4 * rows + i, mask=here, other=0.0)
-        target = tl.load(FAR + 5 * rows + i, mask=here, other=0.0).to(tl.int32, bitcast=True)
+        soft = tl.load(FAR + stride + i, mask=here, other=1.0)
+        twice = tl.load(FAR + 2 * stride + i, mask=here, other=0.0)
+        factor = tl.load(FAR + 3 * stride + i, mask=here, other=0.0)
+        target_g = tl.load(FAR + 4 * stride + i, mask=here, other=0.0)
+        target = tl.load(FAR + 5 * stride + i, mask=here, other=0.0).to(tl.int32, bitcast=True)
         if FAST:
             # One multiplication of every element less, and one rounding more.
             ratio = (soft + inverse * w_norm) - twice * (p * w_factor)
@@ -341,8 +397,8 @@ def weigh(
         log_ratio = log2(ratio, FAST)
         if SMOOTHED:
             share = tl.load(SHARE + first + j, mask=j < columns, other=0.0)[None, :]
-            tau = tl.load(ROW + 5 * rows + i, mask=far, other=0.0)
-            scale = tl.load(ROW + 3 * rows + i, mask=far, other=0.0) * inverse
+            tau = tl.load(ROW + 5 * stride + i, mask=far, other=0.0)
+            scale = tl.load(ROW + 3 * stride + i, mask=far, other=0.0) * inverse
             g = scale / ratio * (share - tau * factor * tl.exp2(-half * log_ratio))
         else:
             g = factor * tl.exp2(-(half + 1.0) * log_ratio)
@@ -357,15 +413,3 @@ def weigh(
         place = G + (top + start).to(tl.int64) * p_stride + tile
         tl.store(place, wide.to(G.dtype.element_ty), mask=far & inside)
     tl.store(COLUMN_SUM + tl.program_id(1).to(tl.int64) * columns + j, tl.sum(sums, 0), mask=j < columns)
-
-
-@triton.jit
-def add_row_sums(ROW_SUM, OUT, rows, blocks, BM: tl.constexpr):
-    """Add the sums of a block's column blocks to OUT (2, rows)."""
-    i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
-    here = i < rows
-    for kind in range(2):
-        sums = tl.load(OUT + kind * rows + i, mask=here, other=0.0)
-        for block in range(blocks):
-            sums += tl.load(ROW_SUM + (kind * blocks + block) * rows + i, mask=here, other=0.0)
-        tl.store(OUT + kind * rows + i, sums, mask=here)
