@@ -6,6 +6,7 @@ distances again, a fourth product.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -27,18 +28,22 @@ ANY = Block(0, 0)
 """Whatever fits; the engine knows."""
 
 
-def _sweep(problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> Result:
-    return Sweep(problem, wanted, scale_B).run(block.rows)
+Scale = Callable[[], Tensor]
+"""Makes the upstream gradient of each row's loss, when it is needed."""
 
 
-def _triton(problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> Result:
+def _sweep(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Result:
+    return Sweep(problem, wanted, scale()).run(block.rows)
+
+
+def _triton(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Result:
     from harmax.kernels.triton import block_that_fits
     from harmax.kernels.triton_engine import Engine  # Triton is not always there
 
-    return Engine(problem, wanted, scale_B, block_that_fits(problem) if block == ANY else block).run()
+    return Engine(problem, wanted, scale, block_that_fits(problem) if block == ANY else block).run()
 
 
-ENGINES: dict[str, Callable[[Problem, Wanted, Tensor, Block], Result]] = {"chunked": _sweep, "triton": _triton}
+ENGINES: dict[str, Callable[[Problem, Wanted, Scale, Block], Result]] = {"chunked": _sweep, "triton": _triton}
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -74,11 +79,14 @@ def _loss_op(
     want_exponent: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction)
-    total = _total(problem)
-    # With nothing to count the loss is 0 / 0, as torch's is, and the gradient 0, as torch's is.
-    scale_B = torch.where(total > 0, 1 / total, 0.0).expand(len(x_BD))
-    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale_B, Block(rows, columns))
-    loss = result.loss_B if reduction == "none" else result.loss_B.sum() / total
+    total = cache(lambda: _total(problem))
+
+    def scale() -> Tensor:
+        # With nothing to count the loss is 0 / 0, as torch's is, and the gradient 0, as torch's is.
+        return torch.where(total() > 0, 1 / total(), 0.0).expand(len(x_BD))
+
+    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale, Block(rows, columns))
+    loss = result.loss_B if reduction == "none" else result.loss_B.sum() / total()
     return loss, result.logsumexp_B, result.hit_B, result.dx_BD, result.dw_VD, result.dexponent
 
 
@@ -117,7 +125,7 @@ def _gradient_op(
     want_exponent: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, "none")
-    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale_B, Block(rows, columns))
+    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), lambda: scale_B, Block(rows, columns))
     return result.dx_BD, result.dw_VD, result.dexponent
 
 

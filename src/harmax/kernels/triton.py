@@ -4,11 +4,12 @@ Blocks of the (B, V) matrix of products are the only large memory, and how they 
 
     fast       8192 rows at a time in 16 bits, where cross-entropy keeps the logits of all
     balanced   2048 rows at a time; the gradient of the centres is summed in float32 meanwhile
-    lean       some classes at a time, twice (a fourth product), so that not even that sum is needed
+    lean       some rows and classes at a time, twice (a fourth product), so that not even that sum is needed
 
 Nothing here waits for the device, and the same input gives the same bits.
 """
 
+import math
 import os
 from importlib.metadata import PackageNotFoundError, version
 
@@ -23,7 +24,7 @@ try:
     INSTALLED: str | None = version("triton")
 except PackageNotFoundError:
     INSTALLED = None
-OLDEST = (3, 2)
+OLDEST = (3, 6)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = {"fast": 8192, "balanced": 2048}
 LEAN_BYTES = 24 * 2**20
@@ -60,12 +61,14 @@ def block(mode: str, tokens: int, features: int, classes: int) -> Block:
     >>> block("balanced", 16384, 768, 50304)
     Block(rows=2048, columns=50304)
     >>> block("lean", 16384, 768, 50304)
-    Block(rows=16384, columns=768)
+    Block(rows=4096, columns=3072)
     """
     if mode in ROWS:
         return Block(ROWS[mode], classes)
-    size = max(LEAN_BYTES, int(LEAN_SHARE * 2 * features * (tokens + classes)))
-    return Block(tokens, max(256, size // (2 * max(1, tokens)) // 256 * 256))
+    # Square if possible: wide blocks spare sums for dx, tall ones sums for dw.
+    elements = max(LEAN_BYTES, LEAN_SHARE * 2 * features * (tokens + classes)) / 2
+    rows = max(1, min(tokens, math.ceil(math.sqrt(elements) / 1024) * 1024))
+    return Block(rows, max(256, int(elements / rows) // 256 * 256))
 
 
 def pitch(columns: int) -> int:
@@ -81,20 +84,18 @@ def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1057, 450, 174]
+    [1057, 450, 181]
     """
     rows, columns = block(mode, tokens, features, classes)
     rows, columns = min(rows, tokens), min(columns, classes)
     gradients = itemsize * features * (tokens + classes)
     products = itemsize * rows * pitch(columns)
-    whole_rows, whole_columns = rows == tokens, columns == classes
-    if not whole_rows:
-        sums = 4 * features * (classes + rows)
-    elif not whole_columns:
-        sums = 4 * features * (rows + min(columns, DW_COLUMNS))
-    else:  # the sum for dx lies where dw will be
-        sums = 4 * features * min(columns, DW_COLUMNS)
-    return gradients + products + sums + 64 * tokens + 32 * classes
+    if columns == classes:
+        # With all rows at once the sum for dx lies where dw will be.
+        sums = features * (min(columns, DW_COLUMNS) if rows == tokens else classes + rows)
+    else:
+        sums = features * (tokens + min(columns, DW_COLUMNS if rows == tokens else columns))
+    return gradients + products + 4 * sums + 64 * tokens + 32 * classes
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -9,6 +9,7 @@ Shape suffixes: B rows, V classes, D features, R rows of a block, C classes of a
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from harmax.kernels.eager import Problem, absolute_floor, hit_floor
 from harmax.kernels.fused import Block
 from harmax.kernels.sweep import Result, Wanted
 from harmax.kernels.triton import DW_COLUMNS, pitch
+from harmax.kernels.triton_launch import launch
 from harmax.kernels.triton_passes import SLOTS
 
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
@@ -111,7 +113,9 @@ def programs(count: int, size: int) -> tuple[int]:
 def scale_in_place(gradient: Tensor, factor: Tensor) -> Tensor:
     """Multiply by a scalar that only the device knows; where that is 1, as it mostly is, nothing is read or written."""
     if gradient.numel():
-        gradients.scale_in_place[programs(gradient.numel(), 4096)](gradient, factor, gradient.numel(), BN=4096)
+        launch(
+            gradients.scale_in_place, programs(gradient.numel(), 4096), gradient, factor, gradient.numel(), BN=4096
+        )  # fmt: skip
     return gradient
 
 
@@ -125,10 +129,10 @@ def pieces(count: int, size: int) -> list[slice]:
 
 
 class Engine:
-    """One computation of a loss and its gradients. `scale_B` is the upstream gradient of each row's loss."""
+    """One computation of a loss and its gradients. `scale` makes the upstream gradient of each row's loss."""
 
-    def __init__(self, problem: Problem, wanted: Wanted, scale_B: Tensor, block: Block) -> None:
-        self.problem, self.wanted, self.scale_B = problem, wanted, scale_B
+    def __init__(self, problem: Problem, wanted: Wanted, scale: Callable[[], Tensor], block: Block) -> None:
+        self.problem, self.wanted, self.scale = problem, wanted, scale
         # A row must lie in one piece; the matrix may be a view.
         self.x_BD, self.w_VD = (v if v.stride(1) == 1 else v.contiguous() for v in (problem.x_BD, problem.w_VD))
         (self.tokens, self.features), self.classes = self.x_BD.shape, len(self.w_VD)
@@ -147,16 +151,15 @@ class Engine:
         """Compute everything that is wanted."""
         self.dx_BD = self.x_BD.new_empty(self.x_BD.shape if self.wanted.x else 0)
         self.dw_VD = self.w_VD.new_empty(self.w_VD.shape if self.wanted.w else 0)
-        self.all = self._tables()
         if self.tokens:
             self._prepare()
-            for place in self.rows:
-                self._do_rows(place)
-        if self.wanted.w and len(self.rows) > 1:
-            self._write_dw(self.sum_VD, 0)
-        elif not self.tokens:
+        # The device has a product to do meanwhile.
+        self.all = known = self._tables()
+        if self.tokens:
+            self._begin()
+            self._do_rows() if len(self.columns) == 1 else self._do_blocks()
+        else:
             self.dw_VD.zero_()
-        known = self.all
         return Result(
             known.loss_R, known.logsumexp_R, known.hit_R, self.dx_BD, self.dw_VD, known.dexponent_R.sum()
         )  # fmt: skip
@@ -171,7 +174,7 @@ class Engine:
         return Rows(
             x_RD=self.x_BD,
             target_R=self.problem.target.contiguous(),
-            scale_R=self.scale_B.contiguous(),
+            scale_R=self.scale().contiguous(),
             distance_R=self._new(count),
             state=self._new(self.splits, 7, count),
             near=self._new(self.splits, count, dtype=torch.int32),
@@ -210,7 +213,8 @@ class Engine:
         halves = self.product_dtype == torch.float16
         center_D = self._new(self.features)
         step = max(1, self.classes // CENTER_SAMPLE)
-        passes.find_center[(1,)](
+        launch(
+            passes.find_center, (1,),
             self.w_VD, center_D, self.w_VD.stride(0), step, min(CENTER_SAMPLE, -(-self.classes // step)),
             self.features, BS=CENTER_SAMPLE, BD=min(64, self.width), num_warps=8,
         )  # fmt: skip
@@ -221,7 +225,8 @@ class Engine:
         self.w = self._operand(self.w_VD, center_D, spare(self.dw_VD))
         self.x = self._operand(self.x_BD, center_D, spare(self.dx_BD))
         self.buffer = self._new(self.rows[0].stop * pitch(self.columns[0].stop), dtype=self.product_dtype)
-        self.ready = self._products(self.rows[0], self.columns[0])
+        self.products = (slice(0), slice(0)), self.buffer
+        self._products(self.rows[0], self.columns[0])
         # What the weights are multiplied by. What a bfloat16 holds exactly needs no centre taken out: all that cancels
         # then are float32 sums of exact terms.
         exact = all(v.dtype == self.weight_dtype for v in (self.x_BD, self.w_VD)) and halves
@@ -232,14 +237,16 @@ class Engine:
                 (v - center_D).to(self.weight_dtype) if halves else operand.matrix
                 for v, operand in ((self.x_BD, self.x), (self.w_VD, self.w))
             )
+
+    def _begin(self) -> None:
+        """Read the settings, and fill the tables with what they start from."""
         self._read_settings()
         zeros = self._new(2 * self.classes + 1, fill=0.0)
         self.column_sum_V, flags = zeros[: self.classes], zeros[self.classes :].view(torch.int32)
         self.flag_V, self.any_near = flags[:-1], flags[-1:]
-        if self.wanted.w and len(self.rows) > 1:
-            self.sum_VD = self._new(self.classes, self.features)
         rows = self.all
-        passes.begin[programs(self.tokens, ROWS)](
+        launch(
+            passes.begin, programs(self.tokens, ROWS),
             self.x_BD, self.w_VD, rows.target_R, rows.distance_R, rows.state, rows.near, rows.slot, rows.slot_g,
             rows.count_R, rows.sums, self.x_BD.stride(0), self.w_VD.stride(0), self.tokens, self.features,
             self.problem.ignore_index, self.classes, self.splits, SLOTS=SLOTS, BR=ROWS, BD=self.width,
@@ -248,39 +255,73 @@ class Engine:
     def _operand(self, v: Tensor, center_D: Tensor, out: Tensor | None) -> Operand:
         copy = self._new(*v.shape, dtype=self.product_dtype) if out is None else out.view(self.product_dtype)
         norm, factor = self._new(len(v)), self._new(len(v))
-        passes.prepare[programs(len(v), ROWS)](
+        launch(
+            passes.prepare, programs(len(v), ROWS),
             v, center_D, copy, norm, factor, v.stride(0), len(v), self.features,
             SCALED=self.product_dtype == torch.float16, BR=ROWS, BD=self.width,
         )  # fmt: skip
         return Operand(copy, norm, factor)
 
     def _products(self, rows: slice, columns: slice) -> Tensor:
-        count, width = rows.stop - rows.start, columns.stop - columns.start
-        product_RC = self.buffer[: count * pitch(width)].view(count, pitch(width))[:, :width]
-        multiply(self.x.matrix[rows], self.w.matrix[columns].T, product_RC)
+        """Return a block of X W^T, made now unless it was the last one made."""
+        place, product_RC = self.products
+        if place != (rows, columns):
+            count, width = rows.stop - rows.start, columns.stop - columns.start
+            product_RC = self.buffer[: count * pitch(width)].view(count, pitch(width))[:, :width]
+            multiply(self.x.matrix[rows], self.w.matrix[columns].T, product_RC)
+            self.products = (rows, columns), product_RC
         return product_RC
 
-    def _do_rows(self, place: slice) -> None:
-        """Compute the losses of a block of rows, and its part of the gradients."""
-        rows = self.all.block(place)
-        for columns in self.columns:
-            if place.start or columns.start:
-                self.ready = self._products(place, columns)
-            self._gather_statistics(rows, place, columns, self.ready)
-        self._finish_losses(rows, place)
+    def _do_rows(self) -> None:
+        """Blocks of rows with all their classes: what was multiplied is there for the gradient as well."""
+        (columns,) = self.columns
+        single = len(self.rows) == 1
+        sum_VD = self._new(self.classes, self.features) if self.wanted.w and not single else None
+        for place in self.rows:
+            rows = self.all.block(place)
+            self._gather_statistics(rows, place, columns)
+            self._finish_losses(rows, place)
+            if not (self.wanted.x or self.wanted.w):
+                continue
+            weight_RC = self._weigh(rows, place, columns)
+            if self.wanted.x:
+                # Where dw is not written yet, its memory serves.
+                sum_RD = self._borrow(len(rows), self.features)
+                multiply(weight_RC, self.w_factor, sum_RD)
+                self._write_dx(rows, place, sum_RD)
+            if sum_VD is not None:
+                multiply(weight_RC.T, self.x_factor[place], sum_VD, add=place.start > 0)
+            elif self.wanted.w:
+                self._write_dw_in_parts(columns, weight_RC)
+        if sum_VD is not None:
+            self._write_dw(sum_VD, 0)
+
+    def _do_blocks(self) -> None:
+        """Blocks of some rows and some classes, multiplied twice, so that little memory is needed."""
+        for place in self.rows:
+            rows = self.all.block(place)
+            for columns in self.columns:
+                self._gather_statistics(rows, place, columns)
+            self._finish_losses(rows, place)
         if not (self.wanted.x or self.wanted.w):
             return
-        sum_RD = self._borrow(len(rows), self.features)
-        for number, columns in enumerate(self.columns):
-            if len(self.columns) > 1:
-                self.ready = self._products(place, columns)
-            weight_RC = self._weigh(rows, place, columns, self.ready)
-            if self.wanted.x:
-                multiply(weight_RC, self.w_factor[columns], sum_RD, add=number > 0)
-            if self.wanted.x and number == len(self.columns) - 1:
-                self._write_dx(rows, place, sum_RD)
-            if self.wanted.w:
-                self._add_dw(place, columns, weight_RC)
+        sum_BD = self._new(*self.x_BD.shape) if self.wanted.x else None
+        single = len(self.rows) == 1
+        sum_CD = self._new(self.columns[0].stop, self.features) if self.wanted.w and not single else None
+        for columns in self.columns:
+            for place in self.rows:
+                weight_RC = self._weigh(self.all.block(place), place, columns)
+                if sum_BD is not None:
+                    multiply(weight_RC, self.w_factor[columns], sum_BD[place], add=columns.start > 0)
+                if sum_CD is not None:
+                    part_CD = sum_CD[: columns.stop - columns.start]
+                    multiply(weight_RC.T, self.x_factor[place], part_CD, add=place.start > 0)
+            if sum_CD is not None:
+                self._write_dw(part_CD, columns.start)
+            elif self.wanted.w:
+                self._write_dw_in_parts(columns, weight_RC)
+        if sum_BD is not None:
+            self._write_dx(self.all, slice(0, self.tokens), sum_BD)
 
     def _borrow(self, *shape: int) -> Tensor:
         """Return float32 memory for a while: that of dw, where it is free between the product and its own writing."""
@@ -298,17 +339,20 @@ class Engine:
     def _vectors(self, rows: Rows) -> tuple[Any, ...]:
         return rows.x_RD, self.w_VD, rows.x_RD.stride(0), self.w_VD.stride(0)
 
-    def _gather_statistics(self, rows: Rows, place: slice, columns: slice, product_RC: Tensor) -> None:
+    def _gather_statistics(self, rows: Rows, place: slice, columns: slice) -> None:
+        product_RC = self._products(place, columns)
         count, width = product_RC.shape
         known = (
             product_RC, *self._products_and_norms(rows, place, product_RC), rows.distance_R, rows.state, rows.near,
             self.any_near,
         )  # fmt: skip
-        passes.statistics[(*programs(count, TILE["BM"]), self.splits)](
+        launch(
+            passes.statistics, (*programs(count, TILE["BM"]), self.splits),
             *known, count, rows.stride, width, self.span, columns.start, self.problem.ignore_index, self.exponent,
             self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
-        near.statistics_near[programs(count, NEAR_TILE["BM"])](
+        launch(
+            near.statistics_near, programs(count, NEAR_TILE["BM"]),
             *known, rows.slot, rows.count_R, self.flag_V, *self._vectors(rows), count, rows.stride, width, self.span,
             self.splits, columns.start, self.features, self.problem.ignore_index, self.exponent,
             self.problem.softening, self.near, self.listed_near, TINY, DOT=self.wanted.exponent, SLOTS=SLOTS,
@@ -316,7 +360,8 @@ class Engine:
         )  # fmt: skip
 
     def _finish_losses(self, rows: Rows, place: slice) -> None:
-        passes.finish[programs(len(rows), 128)](
+        launch(
+            passes.finish, programs(len(rows), 128),
             rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.x.factor[place], self.w.norm,
             self.class_weight, self.share_V, rows.scale_R, self.exponent, rows.loss_R, rows.logsumexp_R, rows.hit_R,
             rows.dexponent_R, rows.numbers, rows.far, rows.near, rows.slot, self.flag_V, self.share_sum, len(rows),
@@ -325,37 +370,43 @@ class Engine:
             SLOTS=SLOTS, BM=128, **self.smoothed, **self.fast,
         )  # fmt: skip
 
-    def _weigh(self, rows: Rows, place: slice, columns: slice, product_RC: Tensor) -> Tensor:
+    def _weigh(self, rows: Rows, place: slice, columns: slice) -> Tensor:
         """Write gradient weights over a block of products; add to the sums of its rows and columns."""
+        product_RC = self._products(place, columns)
+        self.products = (slice(0), slice(0)), self.buffer  # they are gone then
         count, width = product_RC.shape
         weight_RC = product_RC.view(self.weight_dtype)
         blocks = -(-width // TILE["BN"])
         # Enough programs to fill the device, each with rows enough to pay for its columns' data.
-        groups = max(1, min(-(-count // TILE["BM"]), -(-PROGRAMS // blocks)))
+        groups = max(1, min(count // (8 * TILE["BM"]), -(-PROGRAMS // blocks)))
         group_rows = -(-count // (groups * TILE["BM"])) * TILE["BM"]
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
         row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
-        passes.weigh[(blocks, groups)](
+        launch(
+            passes.weigh, (blocks, groups),
             product_RC, weight_RC, product_RC.stride(0), self.w.norm, self.w.factor, self.share_V, rows.numbers,
             rows.far, rows.near, row_sums, column_sums, count, rows.stride, width, columns.start, group_rows,
             self.exponent, **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
-        near.weigh_near[programs(count, NEAR_TILE["BM"])](
+        launch(
+            near.weigh_near, programs(count, NEAR_TILE["BM"]),
             product_RC, weight_RC, *self._products_and_norms(rows, place, product_RC), rows.numbers, rows.near,
             self.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows), count, rows.stride,
             width, columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening,
             self.near, SLOTS=SLOTS, BD=self.width, **self.smoothed, **NEAR_TILE,
         )  # fmt: skip
         row_programs = -(-count // 128)
-        gradients.add_sums[(row_programs - (-width // 128),)](
+        launch(
+            gradients.add_sums, (row_programs - (-width // 128),),
             row_sums, column_sums, weight_RC, weight_RC.stride(0), rows.near, self.any_near, rows.sums,
             self.column_sum_V[columns], count, rows.stride, width, blocks, groups, row_programs, BK=16, BM=1024, BN=128,
         )  # fmt: skip
         return weight_RC
 
     def _write_dx(self, rows: Rows, place: slice, sum_RD: Tensor) -> None:
-        gradients.finish_rows[programs(len(rows), ROWS)](
+        launch(
+            gradients.finish_rows, programs(len(rows), ROWS),
             sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
             self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
             len(rows), rows.stride, self.features,
@@ -363,22 +414,19 @@ class Engine:
             BD=self.width, **self.smoothed,
         )  # fmt: skip
 
-    def _add_dw(self, place: slice, columns: slice, weight_RC: Tensor) -> None:
-        """Add a block's part to the gradient of its classes; where no other rows come, that is all of it."""
-        x_RD = self.x_factor[place]
-        if len(self.rows) > 1:
-            multiply(weight_RC.T, x_RD, self.sum_VD[columns], add=place.start > 0)
-            return
+    def _write_dw_in_parts(self, columns: slice, weight_RC: Tensor) -> None:
+        """The gradient of some classes that all rows are there for."""
         parts = pieces(columns.stop - columns.start, DW_COLUMNS)
         sums = self._new(parts[0].stop, self.features)
         for part in parts:
             sum_CD = sums[: part.stop - part.start]
-            multiply(weight_RC[:, part].T, x_RD, sum_CD)
+            multiply(weight_RC[:, part].T, self.x_factor, sum_CD)
             self._write_dw(sum_CD, columns.start + part.start)
 
     def _write_dw(self, sum_CD: Tensor, first: int) -> None:
         rows = self.all
-        gradients.finish_columns[programs(len(sum_CD), ROWS)](
+        launch(
+            gradients.finish_columns, programs(len(sum_CD), ROWS),
             sum_CD, self.column_sum_V, self.flag_V, rows.numbers[4], rows.slot, rows.slot_g, rows.count_R,
             self.offset_D, self.x_BD, self.w_VD, self.dw_VD, self.x_BD.stride(0), self.w_VD.stride(0), self.tokens,
             first, len(sum_CD), self.features, SLOTS=SLOTS, BM=1024, BR=ROWS, BD=self.width,
