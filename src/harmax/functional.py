@@ -82,10 +82,14 @@ def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = T
             f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` {tuple(weight.shape)}, "
             f"got {tuple(input.shape)}; the last dimension holds the features."
         )
-    if not wide:
-        return input.reshape(-1, input.shape[-1]), weight
-    dtype = torch.promote_types(torch.promote_types(input.dtype, weight.dtype), torch.float32)
-    return input.reshape(-1, input.shape[-1]).to(dtype), weight.to(dtype)
+    x_BD = input.reshape(-1, input.shape[-1])
+    return _wide(x_BD, weight) if wide else (x_BD, weight)
+
+
+def _wide(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in one dtype, float32 or float64."""
+    dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
+    return x_BD.to(dtype), w_VD.to(dtype)
 
 
 def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
@@ -268,7 +272,7 @@ def harmonic_loss(
     if not isinstance(options, LossOptions):
         raise TypeError(f"`options` must be a LossOptions, got {type(options).__name__}; see harmax.LossOptions.")
     softening = check_softening(softening)
-    x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=impl not in OWN_DTYPES)
+    x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
@@ -276,7 +280,13 @@ def harmonic_loss(
         came = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
         raise ValueError(f"`weight` must be a tensor of shape ({classes},), got {came}; give one factor per class.")
     indexed = not target.is_floating_point()
-    dtype = torch.promote_types(x_BD.dtype, torch.float32)
+    dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
+    if impl == "auto":
+        learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
+        kind = dtype if dtype == torch.float64 else x_BD.dtype
+        impl = "eager" if learned else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
+    if impl not in OWN_DTYPES:
+        x_BD, w_VD = _wide(x_BD, w_VD)
     problem = Problem(
         x_BD,
         w_VD,
@@ -288,9 +298,6 @@ def harmonic_loss(
         float(label_smoothing),
         reduction,
     )
-    if impl == "auto":
-        learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
-        impl = "eager" if learned else auto(x_BD.shape[0], classes, x_BD.device.type)
     output = IMPLS[impl](problem, options)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

@@ -3,6 +3,7 @@
 `IMPLS` maps a name to a function of a `Problem`; `eager` is the specification that every other one is tested against.
 """
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -20,17 +21,37 @@ IMPLS: dict[str, Callable[[eager.Problem, LossOptions], eager.LossOutput]] = {
 OWN_DTYPES = ("triton",)
 """Implementations that take inputs as they are; for the others half precision becomes float32 first."""
 
-EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**24}
-"""Largest tokens * classes for which `auto` keeps the whole matrix.
+EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**22}
+"""Largest tokens * classes for which `auto` keeps the whole matrix: there its few launches cost less than blocks save.
 
-Above it chunked measured faster on the CPU, and no slower on a GPU, where many small launches cost more than memory.
+Measured with `harmax bench loss` on either.
 """
 
+_said: set[str] = set()
 
-def auto(tokens: int, classes: int, device: str) -> str:
-    """Name the implementation that `impl="auto"` takes; sizes may be symbolic."""
-    limit = EAGER_ELEMENTS.get(device, EAGER_ELEMENTS["cuda"])
-    return "eager" if certainly_at_most(tokens * classes, limit) else "chunked"
+
+def auto(
+    tokens: int, classes: int, device: torch.device | str, *, dtype: torch.dtype = torch.float32, indexed: bool = True
+) -> str:
+    """Name the implementation that `impl="auto"` takes; sizes may be symbolic. `indexed`: targets are class indices."""
+    device = torch.device(device)
+    limit = EAGER_ELEMENTS.get(device.type, EAGER_ELEMENTS["cuda"])
+    if certainly_at_most(tokens * classes, limit):
+        return "eager"
+    return "chunked" if why_not_triton(device, dtype, indexed=indexed) else "triton"
+
+
+def why_not_triton(device: torch.device, dtype: torch.dtype, *, indexed: bool = True) -> str | None:
+    """Return why `auto` does not take the fused kernels; None where it does. What they lack on a GPU is said once."""
+    if device.type != "cuda":
+        return "it is for GPUs"
+    if dtype not in triton.DTYPES or not indexed:
+        return "it takes float32 and halves, and class indices"
+    reason = triton.why_not(device)
+    if reason is not None and reason not in _said and not torch.compiler.is_compiling():
+        _said.add(reason)
+        warnings.warn(f"impl='auto' takes 'chunked', which is slower: impl='triton' needs {reason}.", stacklevel=4)
+    return reason
 
 
 def choose(
@@ -48,12 +69,19 @@ def choose(
     >>> choose(tokens=1024, features=768, classes=50304)
     ('chunked', 'the 1024 x 50304 matrix would take 196 MiB; chunks of 192 rows take 37 MiB')
     """
-    itemsize = 8 if dtype == torch.float64 else 4
-    kind = torch.device(device).type
-    name, rows = auto(tokens, classes, kind), min(tokens, chunked.default_chunk_rows(classes, itemsize, kind))
+    device = torch.device(device)
+    name, itemsize = auto(tokens, classes, device, dtype=dtype), 8 if dtype == torch.float64 else 4
+    rows = min(tokens, chunked.default_chunk_rows(classes, itemsize, device.type))
     whole, part = (count * classes * itemsize / 2**20 for count in (tokens, rows))
     if name == "eager":
         return name, f"the {tokens} x {classes} matrix is small ({whole:.2g} MiB)"
+    if name == "triton":
+        shape = (tokens, features, classes)
+        free, size = triton.free_bytes(device), dtype.itemsize
+        mode = triton.choose_mode(*shape, itemsize=size, free=free)
+        takes = triton.peak_bytes(mode, *shape, itemsize=size) / 2**20
+        known = "" if free is None else f" of {free / 2**20:.0f} free"
+        return name, f"mode {mode} is the fastest that fits: {takes:.0f} MiB{known}, the gradients included"
     return (
         name,
         f"the {tokens} x {classes} matrix would take {whole:.0f} MiB; chunks of {rows} rows take {part:.0f} MiB",

@@ -27,7 +27,7 @@ except PackageNotFoundError:
 OLDEST = (3, 6)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = {"fast": 8192, "balanced": 2048}
-LEAN_BYTES = 24 * 2**20
+LEAN_BYTES = 32 * 2**20
 LEAN_SHARE = 1 / 6
 """Of the gradients' memory, if that is more: the wider a block of classes, the less often the sum for dx is rewritten."""
 DW_COLUMNS = 8192
@@ -61,7 +61,7 @@ def block(mode: str, tokens: int, features: int, classes: int) -> Block:
     >>> block("balanced", 16384, 768, 50304)
     Block(rows=2048, columns=50304)
     >>> block("lean", 16384, 768, 50304)
-    Block(rows=4096, columns=3072)
+    Block(rows=4096, columns=4096)
     """
     if mode in ROWS:
         return Block(ROWS[mode], classes)
@@ -84,7 +84,7 @@ def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1057, 450, 181]
+    [1057, 450, 192]
     """
     rows, columns = block(mode, tokens, features, classes)
     rows, columns = min(rows, tokens), min(columns, classes)

@@ -9,7 +9,7 @@ Shape suffixes: B rows, V classes, D features, R rows of a block, C classes of a
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +23,7 @@ from harmax.kernels.eager import Problem, absolute_floor, hit_floor
 from harmax.kernels.fused import Block
 from harmax.kernels.sweep import Result, Wanted
 from harmax.kernels.triton import DW_COLUMNS, pitch
-from harmax.kernels.triton_launch import launch
+from harmax.kernels.triton_launch import Launcher
 from harmax.kernels.triton_passes import SLOTS
 
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
@@ -32,7 +32,7 @@ NEAR = {torch.float32: 0.05, torch.float16: 0.25}
 LISTED_NEAR = {torch.float32: 0.05, torch.float16: 1e-4}
 """The same for pairs whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
 
-TILE: dict[str, Any] = {"BM": 8, "BN": 256, "num_warps": 4}
+TILE: dict[str, Any] = {"BM": 8, "BN": 128, "num_warps": 2}
 """Of the passes over products: a warp has whole stretches of rows, so that sums along them stay inside it."""
 
 NEAR_TILE = {"BM": 16, "BN": 1024}
@@ -113,10 +113,17 @@ def programs(count: int, size: int) -> tuple[int]:
 def scale_in_place(gradient: Tensor, factor: Tensor) -> Tensor:
     """Multiply by a scalar that only the device knows; where that is 1, as it mostly is, nothing is read or written."""
     if gradient.numel():
-        launch(
+        shape = ("scale", gradient.device, gradient.dtype, gradient.numel(), gradient.data_ptr() % 16, factor.dtype)
+        Launcher(shape, compiled=gradient.is_cuda)(
             gradients.scale_in_place, programs(gradient.numel(), 4096), gradient, factor, gradient.numel(), BN=4096
         )  # fmt: skip
     return gradient
+
+
+def aligned(v: Tensor) -> Tensor:
+    """The same numbers in one piece that begins where kernels expect it."""
+    v = v.contiguous()
+    return v if v.data_ptr() % 16 == 0 else v.clone()
 
 
 def pieces(count: int, size: int) -> list[slice]:
@@ -143,6 +150,15 @@ class Engine:
         self.weight_dtype = torch.bfloat16 if halves else torch.float32
         self.near, self.listed_near = NEAR[self.product_dtype], LISTED_NEAR[self.product_dtype]
         self.width = min(1024, 1 << max(4, (self.features - 1).bit_length()))
+        self.launch = Launcher(self._shape(), compiled=self.x_BD.is_cuda)
+
+    def _shape(self) -> Hashable:
+        """Everything that compiled kernels depend on."""
+        problem = self.problem
+        vectors = tuple((v.shape, v.stride(), v.dtype, v.data_ptr() % 16) for v in (self.x_BD, self.w_VD))
+        settings = (problem.weight_V is None, problem.label_smoothing > 0, problem.ignore_index, problem.target.dtype)
+        blocks = (self.rows[0].stop if self.rows else 0, self.columns[0].stop)
+        return (self.x_BD.device, vectors, settings, self.wanted, *blocks, *TILE.values())
 
     def _new(self, *shape: int, dtype: torch.dtype = torch.float32, fill: float | None = None) -> Tensor:
         return self.x_BD.new_empty(shape, dtype=dtype) if fill is None else self.x_BD.new_full(shape, fill, dtype=dtype)
@@ -155,6 +171,7 @@ class Engine:
             self._prepare()
         # The device has a product to do meanwhile.
         self.all = known = self._tables()
+        self.blocks = {place.start: known.block(place) for place in self.rows}
         if self.tokens:
             self._begin()
             self._do_rows() if len(self.columns) == 1 else self._do_blocks()
@@ -173,8 +190,8 @@ class Engine:
         self.span = -(-width // (self.splits * TILE["BN"])) * TILE["BN"]
         return Rows(
             x_RD=self.x_BD,
-            target_R=self.problem.target.contiguous(),
-            scale_R=self.scale().contiguous(),
+            target_R=aligned(self.problem.target),
+            scale_R=aligned(self.scale()),
             distance_R=self._new(count),
             state=self._new(self.splits, 7, count),
             near=self._new(self.splits, count, dtype=torch.int32),
@@ -193,8 +210,8 @@ class Engine:
     def _read_settings(self) -> None:
         problem = self.problem
         assert isinstance(problem.exponent, Tensor)
-        self.exponent = problem.exponent.float()
-        self.class_weight = None if problem.weight_V is None else problem.weight_V.float().contiguous()
+        self.exponent = aligned(problem.exponent.float())
+        self.class_weight = None if problem.weight_V is None else aligned(problem.weight_V.float())
         self.share_V, self.share_sum = None, None
         if problem.label_smoothing:
             weight_V = self._new(self.classes, fill=1.0) if self.class_weight is None else self.class_weight
@@ -213,7 +230,7 @@ class Engine:
         halves = self.product_dtype == torch.float16
         center_D = self._new(self.features)
         step = max(1, self.classes // CENTER_SAMPLE)
-        launch(
+        self.launch(
             passes.find_center, (1,),
             self.w_VD, center_D, self.w_VD.stride(0), step, min(CENTER_SAMPLE, -(-self.classes // step)),
             self.features, BS=CENTER_SAMPLE, BD=min(64, self.width), num_warps=8,
@@ -245,7 +262,7 @@ class Engine:
         self.column_sum_V, flags = zeros[: self.classes], zeros[self.classes :].view(torch.int32)
         self.flag_V, self.any_near = flags[:-1], flags[-1:]
         rows = self.all
-        launch(
+        self.launch(
             passes.begin, programs(self.tokens, ROWS),
             self.x_BD, self.w_VD, rows.target_R, rows.distance_R, rows.state, rows.near, rows.slot, rows.slot_g,
             rows.count_R, rows.sums, self.x_BD.stride(0), self.w_VD.stride(0), self.tokens, self.features,
@@ -255,10 +272,10 @@ class Engine:
     def _operand(self, v: Tensor, center_D: Tensor, out: Tensor | None) -> Operand:
         copy = self._new(*v.shape, dtype=self.product_dtype) if out is None else out.view(self.product_dtype)
         norm, factor = self._new(len(v)), self._new(len(v))
-        launch(
+        self.launch(
             passes.prepare, programs(len(v), ROWS),
             v, center_D, copy, norm, factor, v.stride(0), len(v), self.features,
-            SCALED=self.product_dtype == torch.float16, BR=ROWS, BD=self.width,
+            SCALED=self.product_dtype == torch.float16, BR=ROWS, BD=self.width, size=(v is self.w_VD,),
         )  # fmt: skip
         return Operand(copy, norm, factor)
 
@@ -278,7 +295,7 @@ class Engine:
         single = len(self.rows) == 1
         sum_VD = self._new(self.classes, self.features) if self.wanted.w and not single else None
         for place in self.rows:
-            rows = self.all.block(place)
+            rows = self.blocks[place.start]
             self._gather_statistics(rows, place, columns)
             self._finish_losses(rows, place)
             if not (self.wanted.x or self.wanted.w):
@@ -299,7 +316,7 @@ class Engine:
     def _do_blocks(self) -> None:
         """Blocks of some rows and some classes, multiplied twice, so that little memory is needed."""
         for place in self.rows:
-            rows = self.all.block(place)
+            rows = self.blocks[place.start]
             for columns in self.columns:
                 self._gather_statistics(rows, place, columns)
             self._finish_losses(rows, place)
@@ -310,7 +327,7 @@ class Engine:
         sum_CD = self._new(self.columns[0].stop, self.features) if self.wanted.w and not single else None
         for columns in self.columns:
             for place in self.rows:
-                weight_RC = self._weigh(self.all.block(place), place, columns)
+                weight_RC = self._weigh(self.blocks[place.start], place, columns)
                 if sum_BD is not None:
                     multiply(weight_RC, self.w_factor[columns], sum_BD[place], add=columns.start > 0)
                 if sum_CD is not None:
@@ -346,28 +363,29 @@ class Engine:
             product_RC, *self._products_and_norms(rows, place, product_RC), rows.distance_R, rows.state, rows.near,
             self.any_near,
         )  # fmt: skip
-        launch(
+        self.launch(
             passes.statistics, (*programs(count, TILE["BM"]), self.splits),
             *known, count, rows.stride, width, self.span, columns.start, self.problem.ignore_index, self.exponent,
-            self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, **self.smoothed, **self.fast, **TILE,
+            self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, size=product_RC.shape, **self.smoothed,
+            **self.fast, **TILE,
         )  # fmt: skip
-        launch(
+        self.launch(
             near.statistics_near, programs(count, NEAR_TILE["BM"]),
             *known, rows.slot, rows.count_R, self.flag_V, *self._vectors(rows), count, rows.stride, width, self.span,
             self.splits, columns.start, self.features, self.problem.ignore_index, self.exponent,
             self.problem.softening, self.near, self.listed_near, TINY, DOT=self.wanted.exponent, SLOTS=SLOTS,
-            BD=self.width, **self.smoothed, **NEAR_TILE,
+            BD=self.width, size=product_RC.shape, **self.smoothed, **NEAR_TILE,
         )  # fmt: skip
 
     def _finish_losses(self, rows: Rows, place: slice) -> None:
-        launch(
+        self.launch(
             passes.finish, programs(len(rows), 128),
             rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.x.factor[place], self.w.norm,
             self.class_weight, self.share_V, rows.scale_R, self.exponent, rows.loss_R, rows.logsumexp_R, rows.hit_R,
             rows.dexponent_R, rows.numbers, rows.far, rows.near, rows.slot, self.flag_V, self.share_sum, len(rows),
             rows.stride, self.splits, self.classes, self.problem.ignore_index, self.problem.softening,
             self.listed_near, FLOOR, TINY, 1 - self.problem.label_smoothing, WEIGHTED=self.class_weight is not None,
-            SLOTS=SLOTS, BM=128, **self.smoothed, **self.fast,
+            SLOTS=SLOTS, BM=128, size=(len(rows),), **self.smoothed, **self.fast,
         )  # fmt: skip
 
     def _weigh(self, rows: Rows, place: slice, columns: slice) -> Tensor:
@@ -383,35 +401,36 @@ class Engine:
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
         row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
-        launch(
+        self.launch(
             passes.weigh, (blocks, groups),
             product_RC, weight_RC, product_RC.stride(0), self.w.norm, self.w.factor, self.share_V, rows.numbers,
             rows.far, rows.near, row_sums, column_sums, count, rows.stride, width, columns.start, group_rows,
-            self.exponent, **self.smoothed, **self.fast, **TILE,
+            self.exponent, size=product_RC.shape, **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
-        launch(
+        self.launch(
             near.weigh_near, programs(count, NEAR_TILE["BM"]),
             product_RC, weight_RC, *self._products_and_norms(rows, place, product_RC), rows.numbers, rows.near,
             self.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows), count, rows.stride,
             width, columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening,
-            self.near, SLOTS=SLOTS, BD=self.width, **self.smoothed, **NEAR_TILE,
+            self.near, SLOTS=SLOTS, BD=self.width, size=product_RC.shape, **self.smoothed, **NEAR_TILE,
         )  # fmt: skip
         row_programs = -(-count // 128)
-        launch(
+        self.launch(
             gradients.add_sums, (row_programs - (-width // 128),),
             row_sums, column_sums, weight_RC, weight_RC.stride(0), rows.near, self.any_near, rows.sums,
             self.column_sum_V[columns], count, rows.stride, width, blocks, groups, row_programs, BK=16, BM=1024, BN=128,
+            size=product_RC.shape,
         )  # fmt: skip
         return weight_RC
 
     def _write_dx(self, rows: Rows, place: slice, sum_RD: Tensor) -> None:
-        launch(
+        self.launch(
             gradients.finish_rows, programs(len(rows), ROWS),
             sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
             self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
             len(rows), rows.stride, self.features,
             G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32, SLOTS=SLOTS, BR=ROWS,
-            BD=self.width, **self.smoothed,
+            BD=self.width, size=(len(rows),), **self.smoothed,
         )  # fmt: skip
 
     def _write_dw_in_parts(self, columns: slice, weight_RC: Tensor) -> None:
@@ -425,9 +444,9 @@ class Engine:
 
     def _write_dw(self, sum_CD: Tensor, first: int) -> None:
         rows = self.all
-        launch(
+        self.launch(
             gradients.finish_columns, programs(len(sum_CD), ROWS),
             sum_CD, self.column_sum_V, self.flag_V, rows.numbers[4], rows.slot, rows.slot_g, rows.count_R,
             self.offset_D, self.x_BD, self.w_VD, self.dw_VD, self.x_BD.stride(0), self.w_VD.stride(0), self.tokens,
-            first, len(sum_CD), self.features, SLOTS=SLOTS, BM=1024, BR=ROWS, BD=self.width,
+            first, len(sum_CD), self.features, SLOTS=SLOTS, BM=1024, BR=ROWS, BD=self.width, size=(len(sum_CD),),
         )  # fmt: skip

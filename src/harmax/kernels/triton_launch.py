@@ -1,38 +1,39 @@
 """Launches of Triton kernels that were compiled before, without asking again what they were compiled for.
 
 Through Triton's own front a launch with thirty arguments takes 50 us of Python, longer than most kernels here run. What
-it asks for are types, alignment, and integers that are 1 or multiples of 16; here the integers themselves are the key,
-because a training step repeats its sizes.
+it asks for are types, alignment, and integers that are 1 or multiples of 16. A training step repeats its shapes, and
+within one all blocks start at multiples of 16: the shape says as much.
 """
 
+from collections.abc import Hashable
 from typing import Any
 
-from torch import Tensor
+MOST = 256
+"""Shapes remembered: batches of every size must not fill the memory."""
 
-MOST = 4096
-"""Launches remembered: more than any step has, few enough for batches of every size."""
-
-_compiled: dict[tuple[Any, ...], Any] = {}
+_by_shape: dict[Hashable, dict[Hashable, Any]] = {}
 
 
-def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **constants: Any) -> None:
-    """``kernel[grid](*args, **constants)``; tensors, numbers and None in order, then what is compiled in by name."""
-    if not isinstance(args[0], Tensor) or not args[0].is_cuda:  # under Triton's interpreter nothing is compiled
-        kernel[grid](*args, **constants)
-        return
-    key = (kernel, args[0].device, *constants.values(), *map(_kind, args))
-    known = _compiled.get(key)
-    if known is None:
-        if len(_compiled) >= MOST:
-            _compiled.clear()
-        _compiled[key] = kernel[grid](*args, **constants)
-        return
-    compiled_in = [constants[name] for name in kernel.arg_names[len(args) :]]
-    known[(*grid, 1, 1)[:3]](*args, *compiled_in)
+class Launcher:
+    """Launches kernels for problems of one shape; `shape` has everything that pointers and numbers depend on."""
 
+    def __init__(self, shape: Hashable, *, compiled: bool) -> None:
+        if len(_by_shape) >= MOST:
+            _by_shape.clear()
+        self.compiled, self.known = compiled, _by_shape.setdefault(shape, {})
 
-def _kind(argument: Any) -> Any:
-    """What a kernel may depend on: a tensor's type and alignment, a whole number, nothing of a float."""
-    if isinstance(argument, Tensor):
-        return argument.dtype, argument.data_ptr() % 16
-    return None if isinstance(argument, float) else argument
+    def __call__(
+        self, kernel: Any, grid: tuple[int, ...], *args: Any, size: tuple[int, ...] = (), **constants: Any
+    ) -> None:
+        """``kernel[grid](*args, **constants)``. `size` is that of the block, which the arguments depend on as well."""
+        if not self.compiled:  # under Triton's interpreter nothing is compiled
+            kernel[grid](*args, **constants)
+            return
+        key = (kernel, size)
+        found = self.known.get(key)
+        if found is None:
+            compiled = kernel[grid](*args, **constants)
+            self.known[key] = compiled, [constants[name] for name in kernel.arg_names[len(args) :]]
+        else:
+            compiled, compiled_in = found
+            compiled[(*grid, 1, 1)[:3]](*args, *compiled_in)
