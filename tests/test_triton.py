@@ -27,6 +27,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(triton_engine, "TILE", {"BM": 16, "BN": 16, "num_warps": 4})
     monkeypatch.setattr(triton_engine, "NEAR_TILE", {"BM": 4, "BN": 32})
     monkeypatch.setattr(triton_engine, "DW_COLUMNS", 48)
+    monkeypatch.setattr(triton, "PITCH", 16)
     monkeypatch.setattr(triton, "block", _small_block)
     with np.errstate(all="ignore"):  # a GPU says nothing either when it divides by zero
         yield
@@ -112,7 +113,8 @@ def test_an_exact_hit_is_as_in_eager_code(mode, exponent, dtype, hit):
     wide = [tensor.float().requires_grad_() for tensor in (x, w)]
     want = harmonic_loss(*wide, target, exponent=exponent, reduction="none", impl="eager")
     grads = torch.autograd.grad(want.sum(), wide)
-    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    # A logarithm of float32, rounded, times the exponent.
+    tolerance = 1e-5 + 1e-7 * exponent if dtype == torch.float32 else 2e-2
     torch.testing.assert_close(loss, want.detach(), rtol=tolerance, atol=1e-30)
     for got, right in zip((dx, dw), grads, strict=True):
         assert got.isfinite().all()

@@ -21,7 +21,7 @@ IMPLS: dict[str, Callable[[eager.Problem, LossOptions], eager.LossOutput]] = {
 OWN_DTYPES = ("triton",)
 """Implementations that take inputs as they are; for the others half precision becomes float32 first."""
 
-EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**22}
+EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**16}
 """Largest tokens * classes for which `auto` keeps the whole matrix: there its few launches cost less than blocks save.
 
 Measured with `harmax bench loss` on either.

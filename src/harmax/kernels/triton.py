@@ -2,8 +2,8 @@
 
 Blocks of the (B, V) matrix of products are the only large memory, and how they are cut is the mode:
 
-    fast       8192 rows at a time in 16 bits, where cross-entropy keeps the logits of all
-    balanced   2048 rows at a time; the gradient of the centres is summed in float32 meanwhile
+    fast       up to 8192 rows at a time in 16 bits, where cross-entropy keeps the logits of all
+    balanced   some 2048 rows at a time; the gradient of the centres is summed in float32 meanwhile
     lean       some rows and classes at a time, twice (a fourth product), so that not even that sum is needed
 
 Nothing here waits for the device, and the same input gives the same bits.
@@ -26,10 +26,14 @@ except PackageNotFoundError:
     INSTALLED = None
 OLDEST = (3, 6)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-ROWS = {"fast": 8192, "balanced": 2048}
+FAST_ROWS = 8192
+BALANCED_ROWS, BALANCED_BYTES = 2048, 288 * 2**20
+"""At least so many rows, more while their products stay below so many bytes."""
 LEAN_BYTES = 32 * 2**20
 LEAN_SHARE = 1 / 6
 """Of the gradients' memory, if that is more: the wider a block of classes, the less often the sum for dx is rewritten."""
+PITCH = 128
+"""Blocks of classes are multiples of this, but for the last."""
 DW_COLUMNS = 8192
 """Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows."""
 
@@ -59,12 +63,14 @@ def block(mode: str, tokens: int, features: int, classes: int) -> Block:
     """Return the part of the (B, V) matrix that a mode keeps.
 
     >>> block("balanced", 16384, 768, 50304)
-    Block(rows=2048, columns=50304)
+    Block(rows=2816, columns=50304)
     >>> block("lean", 16384, 768, 50304)
     Block(rows=4096, columns=4096)
     """
-    if mode in ROWS:
-        return Block(ROWS[mode], classes)
+    if mode in ("fast", "balanced"):
+        rows = FAST_ROWS if mode == "fast" else max(BALANCED_ROWS, BALANCED_BYTES // (2 * pitch(classes)))
+        rows = -(-tokens // max(1, -(-tokens // rows)))  # blocks alike
+        return Block(max(1, -(-rows // 128) * 128), classes)
     # Square if possible: wide blocks spare sums for dx, tall ones sums for dw.
     elements = max(LEAN_BYTES, LEAN_SHARE * 2 * features * (tokens + classes)) / 2
     rows = max(1, min(tokens, math.ceil(math.sqrt(elements) / 1024) * 1024))
@@ -72,19 +78,19 @@ def block(mode: str, tokens: int, features: int, classes: int) -> Block:
 
 
 def pitch(columns: int) -> int:
-    """Elements from one row of products to the next: a multiple of 16 bytes, which cuBLAS needs to be fast.
+    """Elements from one row of products to the next: kernels read whole tiles, and cuBLAS needs aligned rows.
 
     >>> pitch(50257)
-    50264
+    50304
     """
-    return -(-columns // 8) * 8
+    return -(-columns // PITCH) * PITCH
 
 
 def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2) -> int:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1057, 450, 192]
+    [1057, 526, 192]
     """
     rows, columns = block(mode, tokens, features, classes)
     rows, columns = min(rows, tokens), min(columns, classes)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 import triton.language as tl
 from torch import Tensor
 
@@ -147,7 +148,8 @@ class Engine:
         self.columns = pieces(self.classes, max(1, min(block.columns, self.classes)))
         halves = self.x_BD.dtype != torch.float32
         self.product_dtype = torch.float16 if halves else torch.float32
-        self.weight_dtype = torch.bfloat16 if halves else torch.float32
+        self.weight_dtype, self.g_type = (torch.bfloat16, tl.bfloat16) if halves else (torch.float32, tl.float32)
+        self.padded = pitch(self.classes)
         self.near, self.listed_near = NEAR[self.product_dtype], LISTED_NEAR[self.product_dtype]
         self.width = min(1024, 1 << max(4, (self.features - 1).bit_length()))
         self.launch = Launcher(self._shape(), compiled=self.x_BD.is_cuda)
@@ -185,7 +187,7 @@ class Engine:
         count, first = self.tokens, self.rows[0].stop if self.rows else 0
         blocks = max(1, -(-first // TILE["BM"]))
         # Enough programs to fill the device, each with columns enough to be worth it.
-        width = self.columns[0].stop
+        width = pitch(self.columns[0].stop)
         self.splits = max(1, min(-(-PROGRAMS // blocks), width // (4 * TILE["BN"])))
         self.span = -(-width // (self.splits * TILE["BN"])) * TILE["BN"]
         return Rows(
@@ -215,8 +217,8 @@ class Engine:
         self.share_V, self.share_sum = None, None
         if problem.label_smoothing:
             weight_V = self._new(self.classes, fill=1.0) if self.class_weight is None else self.class_weight
-            self.share_V = weight_V * (problem.label_smoothing / self.classes)
-            self.share_sum = self.share_V.sum()
+            share_V = weight_V * (problem.label_smoothing / self.classes)
+            self.share_sum, self.share_V = share_V.sum(), F.pad(share_V, (0, self.padded - self.classes))
         self.smoothed = {"SMOOTHED": self.share_V is not None}
         # Triton's interpreter knows no hardware.
         self.fast = {"FAST": self.product_dtype == torch.float16 and self.x_BD.is_cuda}
@@ -258,9 +260,12 @@ class Engine:
     def _begin(self) -> None:
         """Read the settings, and fill the tables with what they start from."""
         self._read_settings()
-        zeros = self._new(2 * self.classes + 1, fill=0.0)
-        self.column_sum_V, flags = zeros[: self.classes], zeros[self.classes :].view(torch.int32)
+        zeros = self._new(2 * self.padded + 1, fill=0.0)
+        self.column_sum_V, flags = zeros[: self.padded], zeros[self.padded :].view(torch.int32)
         self.flag_V, self.any_near = flags[:-1], flags[-1:]
+        if self.padded > self.classes:
+            self.w.norm[self.classes :].fill_(torch.inf)
+            self.w.factor[self.classes :].zero_()
         rows = self.all
         self.launch(
             passes.begin, programs(self.tokens, ROWS),
@@ -271,7 +276,7 @@ class Engine:
 
     def _operand(self, v: Tensor, center_D: Tensor, out: Tensor | None) -> Operand:
         copy = self._new(*v.shape, dtype=self.product_dtype) if out is None else out.view(self.product_dtype)
-        norm, factor = self._new(len(v)), self._new(len(v))
+        norm, factor = (self._new(pitch(len(v))) for _ in range(2))
         self.launch(
             passes.prepare, programs(len(v), ROWS),
             v, center_D, copy, norm, factor, v.stride(0), len(v), self.features,
@@ -284,8 +289,11 @@ class Engine:
         place, product_RC = self.products
         if place != (rows, columns):
             count, width = rows.stop - rows.start, columns.stop - columns.start
-            product_RC = self.buffer[: count * pitch(width)].view(count, pitch(width))[:, :width]
+            whole = self.buffer[: count * pitch(width)].view(count, pitch(width))
+            product_RC = whole[:, :width]
             multiply(self.x.matrix[rows], self.w.matrix[columns].T, product_RC)
+            if width < pitch(width):
+                whole[:, width:].zero_()
             self.products = (rows, columns), product_RC
         return product_RC
 
@@ -365,7 +373,7 @@ class Engine:
         )  # fmt: skip
         self.launch(
             passes.statistics, (*programs(count, TILE["BM"]), self.splits),
-            *known, count, rows.stride, width, self.span, columns.start, self.problem.ignore_index, self.exponent,
+            *known, count, rows.stride, pitch(width), self.span, columns.start, self.problem.ignore_index, self.exponent,
             self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, size=product_RC.shape, **self.smoothed,
             **self.fast, **TILE,
         )  # fmt: skip
@@ -385,7 +393,7 @@ class Engine:
             rows.dexponent_R, rows.numbers, rows.far, rows.near, rows.slot, self.flag_V, self.share_sum, len(rows),
             rows.stride, self.splits, self.classes, self.problem.ignore_index, self.problem.softening,
             self.listed_near, FLOOR, TINY, 1 - self.problem.label_smoothing, WEIGHTED=self.class_weight is not None,
-            SLOTS=SLOTS, BM=128, size=(len(rows),), **self.smoothed, **self.fast,
+            G_TYPE=self.g_type, SLOTS=SLOTS, BM=128, size=(len(rows),), **self.smoothed, **self.fast,
         )  # fmt: skip
 
     def _weigh(self, rows: Rows, place: slice, columns: slice) -> Tensor:
@@ -394,17 +402,18 @@ class Engine:
         self.products = (slice(0), slice(0)), self.buffer  # they are gone then
         count, width = product_RC.shape
         weight_RC = product_RC.view(self.weight_dtype)
-        blocks = -(-width // TILE["BN"])
+        whole = pitch(width)
+        blocks = -(-whole // TILE["BN"])
         # Enough programs to fill the device, each with rows enough to pay for its columns' data.
         groups = max(1, min(count // (8 * TILE["BM"]), -(-PROGRAMS // blocks)))
         group_rows = -(-count // (groups * TILE["BM"])) * TILE["BM"]
         groups = -(-count // group_rows)
         # Read before the memory is borrowed again.
-        row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, width)
+        row_sums, column_sums = self._borrow(2, blocks, count), self._new(groups, whole)
         self.launch(
             passes.weigh, (blocks, groups),
             product_RC, weight_RC, product_RC.stride(0), self.w.norm, self.w.factor, self.share_V, rows.numbers,
-            rows.far, rows.near, row_sums, column_sums, count, rows.stride, width, columns.start, group_rows,
+            rows.far, rows.near, row_sums, column_sums, count, rows.stride, whole, columns.start, group_rows,
             self.exponent, size=product_RC.shape, **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
         self.launch(
@@ -416,9 +425,10 @@ class Engine:
         )  # fmt: skip
         row_programs = -(-count // 128)
         self.launch(
-            gradients.add_sums, (row_programs - (-width // 128),),
+            gradients.add_sums, (row_programs - (-whole // 128),),
             row_sums, column_sums, weight_RC, weight_RC.stride(0), rows.near, self.any_near, rows.sums,
-            self.column_sum_V[columns], count, rows.stride, width, blocks, groups, row_programs, BK=16, BM=1024, BN=128,
+            self.column_sum_V[columns.start :], count, rows.stride, whole, blocks, groups, row_programs, BK=16, BM=1024,
+            BN=128,
             size=product_RC.shape,
         )  # fmt: skip
         return weight_RC
@@ -429,8 +439,7 @@ class Engine:
             sum_RD, rows.sums, rows.target_R, rows.numbers, rows.slot, rows.slot_g, rows.count_R, self.offset_D,
             self.center_D, rows.x_RD, self.w_VD, self.dx_BD[place], rows.x_RD.stride(0), self.w_VD.stride(0),
             len(rows), rows.stride, self.features,
-            G_TYPE=tl.bfloat16 if self.weight_dtype == torch.bfloat16 else tl.float32, SLOTS=SLOTS, BR=ROWS,
-            BD=self.width, size=(len(rows),), **self.smoothed,
+            G_TYPE=self.g_type, SLOTS=SLOTS, BR=ROWS, BD=self.width, size=(len(rows),), **self.smoothed,
         )  # fmt: skip
 
     def _write_dw_in_parts(self, columns: slice, weight_RC: Tensor) -> None:

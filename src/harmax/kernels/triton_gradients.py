@@ -63,7 +63,7 @@ def finish_rows(
     listed = tl.load(SLOT + i * SLOTS, mask=here, other=-1) >= 0
     written = tl.where(listed, 0.0, target_g.to(G_TYPE).to(tl.float32))
     rounded = tl.load(ROW_SUM + i, mask=here, other=0.0) - written
-    exact = tl.load(ROW_SUM + stride + i, mask=here, other=0.0) - tl.where(listed, 0.0, target_g)
+    exact = tl.load(ROW_SUM + stride + i, mask=here, other=0.0) - written
     ratio = tl.where(rounded != 0, exact / tl.where(rounded != 0, rounded, 1.0), 1.0)
     pulled = here & (target_g != 0)
     target = tl.load(TARGET + i, mask=pulled, other=0)

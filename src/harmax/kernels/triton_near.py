@@ -139,6 +139,7 @@ def weigh_near(
             target = tl.where(target == ignore_index, 0, target)
             inverse, floor, factor = tl.load(ROW + row), tl.load(ROW + stride + row), tl.load(ROW + 2 * stride + row)
             target_g = tl.where(tl.load(SLOT + row * SLOTS) >= 0, 0.0, tl.load(ROW + 4 * stride + row))
+            target_g = target_g.to(G.dtype.element_ty).to(tl.float32)
             count = tl.load(COUNT + row)
             rounded_sum, exact_sum = tl.load(SUMS + row), tl.load(SUMS + stride + row)
             for start in range(0, columns, BN):

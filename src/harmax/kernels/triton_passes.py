@@ -228,14 +228,15 @@ def _log1p(x):
 def finish(
     STATE, TARGET, TARGET_DISTANCE, X_NORM, X_FACTOR, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT,
     DEXPONENT, ROW, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, stride, splits, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
-    WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, FAST: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
+    WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, FAST: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr,
+    BM: tl.constexpr,
 ):  # fmt: skip
     """From the statistics of some rows to their losses, and to the numbers `weigh` needs.
 
     ROW (6, stride): 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the
     row's scale times h, G of the target, tau. FAR (6, stride) is for rows without near pairs, and neutral for the others:
-    1 / ref, |x|^2 + a, twice x's scale (the two over ref if FAST), that factor, G of the target if it is not listed,
-    and as an integer the target. NEAR_ROW of the first split becomes that of the row.
+    1 / ref, |x|^2 + a, twice x's scale (the two over ref if FAST), that factor, G of the target as rounded if it is
+    not listed, and as an integer the target. NEAR_ROW of the first split becomes that of the row.
     """
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
     here = i < rows
@@ -339,7 +340,8 @@ def finish(
     tl.store(FAR + stride + i, tl.where(far, soft, 1.0), mask=here)
     tl.store(FAR + 2 * stride + i, tl.where(far, twice, 0.0), mask=here)
     tl.store(FAR + 3 * stride + i, tl.where(far, factor, 0.0), mask=here)
-    tl.store(FAR + 4 * stride + i, tl.where(far & (close == 0), g, 0.0), mask=here)
+    written = g.to(G_TYPE).to(tl.float32)
+    tl.store(FAR + 4 * stride + i, tl.where(far & (close == 0), written, 0.0), mask=here)
     # As bits: not every whole number is a float32.
     bits = tl.where(far, target, -1).to(tl.int32).to(tl.float32, bitcast=True)
     tl.store(FAR + 5 * stride + i, bits, mask=here)
@@ -363,7 +365,8 @@ def weigh(
 
     COLUMN_SUM (groups, columns) has sums of what was written, as it was rounded: (sum G) w - G^T X is then a sum of
     G (w - x) whatever the rounding of G. ROW_SUM (2, column blocks, rows) has sums along rows, of what was written and
-    of what that was before rounding. Rows with a near pair are as if they were not there.
+    of what that was before rounding, the target apart. Rows with a near pair are as if they were not there. Beyond the
+    last class there are columns to fill the last tile: W_NORM is infinite there, and P finite.
     """
     top = tl.program_id(1) * group_rows
     j = tl.program_id(0) * BN + tl.arange(0, BN)
