@@ -6,6 +6,7 @@ Shape suffixes: B tokens, V classes, D features.
 import math
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -38,7 +39,7 @@ SWEEP = (
     Shape(16384, 768, 50257),
     Shape(65536, 4096, 256000),
 )
-"""Further shapes on a GPU, for `IN_SWEEP` alone: tokens, classes, GPT-2's own vocabulary, and one beyond most of them."""
+"""Further shapes on a GPU, for `IN_SWEEP` alone: tokens, classes, GPT-2's own vocabulary, and a very large one."""
 MOST_FOR_ERROR = 2**44
 """Tokens times features times classes up to which float64 is waited for."""
 STANDARDS = ("cross_entropy", "cross_entropy_compiled")
@@ -85,6 +86,11 @@ def _liger() -> Loss:
     return lambda x_BD, w_VD, target_B: loss(w_VD, x_BD, target_B)
 
 
+def _torch_chunked() -> Loss:
+    options = torch.nn.LinearCrossEntropyOptions()
+    return lambda x_BD, w_VD, target_B: F.linear_cross_entropy(x_BD, w_VD, target_B, options=options)
+
+
 def _cut_cross_entropy() -> Loss:
     from cut_cross_entropy import linear_cross_entropy
 
@@ -105,11 +111,10 @@ def subjects(device: str) -> dict[str, Loss]:
         found |= {f"triton_{mode}": _harmonic("triton", mode) for mode in MODES}
     if device.startswith("cuda"):
         found = {"three_products": ThreeProducts.apply, **found}
-        for name, make in (("liger", _liger), ("cut_cross_entropy", _cut_cross_entropy)):
-            try:
+        others = {"torch_chunked": _torch_chunked, "liger": _liger, "cut_cross_entropy": _cut_cross_entropy}
+        for name, make in others.items():
+            with suppress(ImportError, AttributeError):  # another's work, where it is installed
                 found[name] = make()
-            except ImportError:
-                continue  # another's work, where it is installed
     return found
 
 
@@ -130,7 +135,9 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
 def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) -> Iterator[dict[str, Any]]:
     generator, dtype = torch.Generator(options.device).manual_seed(0), _dtype(options.device)
     x_BD, w_VD = (
-        (scale * torch.randn(rows, shape.features, generator=generator, device=options.device)).to(dtype).requires_grad_()
+        (scale * torch.randn(rows, shape.features, generator=generator, device=options.device))
+        .to(dtype)
+        .requires_grad_()
         for rows, scale in ((shape.tokens, 1.0), (shape.classes, 0.5))
     )
     target_B = torch.randint(shape.classes, (shape.tokens,), generator=generator, device=options.device)
@@ -145,7 +152,8 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
         return run
 
     gradients_mib = (x_BD.nbytes + w_VD.nbytes) / 2**20
-    steps, peaks, errors = {}, {}, {}
+    steps, peaks = {}, {}
+    errors: dict[str, dict[str, float]] = {}
     known = math.prod(shape) <= MOST_FOR_ERROR
     references = {kind: _float64(x_BD, w_VD, target_B, kind) for kind in (True, False)} if known else {}
     for name, loss in losses.items():
@@ -158,7 +166,7 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
             continue  # what does not fit has no row
         got = (run(), x_BD.grad, w_VD.grad)
         harmonic = name.startswith(("textbook", "eager", "chunked", "triton"))
-        errors[name] = _error(got, references[harmonic]) if known and name != "three_products" else None
+        errors[name] = _error(got, references[harmonic]) if known and name != "three_products" else {}
         del got
         steps[name] = run
     times = milliseconds(steps, 1 if options.smoke else options.repeats, options.device)
@@ -179,7 +187,7 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
             "peak_mib": round(peaks[name], 1),
             "gradients_mib": round(gradients_mib, 1),
             "memory_ratio": round(peaks[name] / leanest, 3),
-            "error": None if errors[name] is None else max(errors[name].values()),
+            "error": max(errors[name].values(), default=None),
             "errors": errors[name],
             "torch": torch.__version__,
             "cpus": os.cpu_count(),

@@ -31,7 +31,7 @@ BALANCED_ROWS, BALANCED_BYTES = 2048, 288 * 2**20
 """At least so many rows, more while their products stay below so many bytes."""
 LEAN_BYTES = 32 * 2**20
 LEAN_SHARE = 1 / 6
-"""Of the gradients' memory, if that is more: the wider a block of classes, the less often the sum for dx is rewritten."""
+"""Of the gradients' memory, if that is more: the larger the blocks, the less often sums over them are rewritten."""
 PITCH = 128
 """Blocks of classes are multiples of this, but for the last."""
 DW_COLUMNS = 8192
@@ -150,4 +150,5 @@ def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
     if options.mode is None:
         # Asked inside the operator: what memory is free is no matter for a compiled graph.
         return fused.loss(problem, "triton", fused.ANY)
-    return fused.loss(problem, "triton", block(options.mode, *problem.x_BD.shape, problem.w_VD.shape[0]))
+    (tokens, features), classes = problem.x_BD.shape, problem.w_VD.shape[0]
+    return fused.loss(problem, "triton", block(options.mode, tokens, features, classes))

@@ -227,14 +227,15 @@ def _log1p(x):
 @triton.jit
 def finish(
     STATE, TARGET, TARGET_DISTANCE, X_NORM, X_FACTOR, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT,
-    DEXPONENT, ROW, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, stride, splits, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
+    DEXPONENT, ROW, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, stride, splits, classes, ignore_index, softening,
+    listed_near, hit_floor, tiny, sparse,
     WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, FAST: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr,
     BM: tl.constexpr,
 ):  # fmt: skip
     """From the statistics of some rows to their losses, and to the numbers `weigh` needs.
 
     ROW (6, stride): 1 / ref, the floor, the factor of (ref / t)^(h + 1) in G (with smoothing: of (ref / t)^h in p), the
-    row's scale times h, G of the target, tau. FAR (6, stride) is for rows without near pairs, and neutral for the others:
+    row's scale times h, G of the target, tau. FAR (6, stride) is for rows without near pairs, and neutral for others:
     1 / ref, |x|^2 + a, twice x's scale (the two over ref if FAST), that factor, G of the target as rounded if it is
     not listed, and as an integer the target. NEAR_ROW of the first split becomes that of the row.
     """
