@@ -3,8 +3,8 @@
     make docs                       or: python docs/build.py
     python docs/build.py --check    only say whether the pages of text are current (exit 1 if not)
 
-api.md comes from the docstrings, results/ from the finished runs in runs/, the README's picture from its example and
-its tables from benchmarks/results and docs/results.
+api.md comes from the docstrings, results/ from the finished runs in runs/ and from benchmarks/results, the README's
+picture from its example and its tables from benchmarks/results and docs/results.
 """
 
 import argparse
@@ -15,18 +15,31 @@ import re
 import runpy
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 
 import harmax
+from harmax.bench import figures
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import Claim, Experiment, verdict_words
 from harmax.heads import HEADS
 
 DOCS = Path(__file__).parent
+ON_GPU = DOCS.parent / "benchmarks/results/loss-cuda.jsonl"
+IN_README = (
+    "cross_entropy_compiled",
+    "liger",
+    "cut_cross_entropy",
+    "eager_compiled",
+    "chunked",
+    "triton_fast",
+    "triton_balanced",
+    "triton_lean",
+)
+"""What the README shows of `ON_GPU`; the page of benchmarks shows all of it."""
 
 
 def entry(name: str, thing: Callable[..., object]) -> str:
@@ -68,6 +81,59 @@ def bench_table() -> str:
         cost = f"{row['ms_p50']:.0f} | {row['time_ratio']:.2f} | {row['peak_mib']:.0f} | {row['memory_ratio']:.2f}"
         table.append(f"| {shape} | {name.replace('_', ' ')} | {cost} | {row['error']:.0e} |")
     return "\n".join(table)
+
+
+def gpu_rows() -> list[figures.Row]:
+    """What was measured on a GPU; nothing where nothing was."""
+    return [json.loads(line) for line in ON_GPU.read_text().splitlines()] if ON_GPU.exists() else []
+
+
+def gpu_table(rows: Sequence[figures.Row]) -> str:
+    """Costs on a GPU, a row a shape and implementation."""
+    table = ["| tokens x D x V | | time, ms | ratio | memory, MiB | error |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        shape, time = " x ".join(map(str, figures.shape_of(row))), figures.cost(row, "time")
+        costs = f"{time:.{1 if time >= 10 else 2}f} | {row['time_ratio']:.2f} | {figures.cost(row, 'memory'):.0f}"
+        error = "" if row["error"] is None else f"{row['error']:.0e}"
+        table.append(f"| {shape} | {figures.label(row['impl'])} | {costs} | {error} |")
+    return "\n".join(table)
+
+
+def gpu_section(rows: Sequence[figures.Row]) -> str:
+    """The README's words, table and figure of costs on a GPU; nothing without rows."""
+    if not rows:
+        return ""
+    shown = [by_impl[impl] for by_impl in figures.anchors(rows).values() for impl in IN_README if impl in by_impl]
+    others = {"liger": "Liger's fused cross-entropy", "cut_cross_entropy": "Cut Cross-Entropy (CCE)"}
+    named = " and ".join(words for impl, words in others.items() if any(row["impl"] == impl for row in shown))
+    beside = f", with {named}" if named else ""
+    return f"""On one {rows[0]["gpu"]}, {rows[0]["dtype"]}, torch {rows[0]["torch"]}{beside}.
+Memory here is with the gradients of features and weight.
+
+{gpu_table(shown)}
+
+<img src="docs/results/benchmarks/loss_sweep.png" width="720" alt="Time and memory of the harmonic loss and of compiled
+cross-entropy against the number of tokens and of classes">
+
+*{figures.CAPTIONS["loss_sweep"]} [Every size and implementation](docs/results/benchmarks).*"""
+
+
+def bench_page(rows: Sequence[figures.Row]) -> str:
+    """The text of results/benchmarks/README.md."""
+    parts = [
+        "# What the loss costs on a GPU",
+        f"Head and loss, forward and backward, {rows[0]['dtype']}. Made by `harmax bench loss --device cuda` on one "
+        f"{rows[0]['gpu']}, torch {rows[0]['torch']}.",
+    ]
+    for name, caption in figures.CAPTIONS.items():
+        parts += [f"![{name}]({name}.png)", caption]
+    parts += [
+        "Ratio: time relative to the faster `F.cross_entropy`, eager or compiled (in sweeps: compiled). Memory: the "
+        "most a step holds beyond its inputs, gradients among it. Error: the largest relative error of loss and "
+        "gradients against float64, where that was computed.",
+        gpu_table(sorted(rows, key=figures.shape_of)),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def ensemble_table() -> str:
@@ -134,23 +200,40 @@ def claims_page() -> str:
 
 def readme(text: str) -> str:
     """README.md with its tables filled in."""
-    for name, table in (("bench", bench_table()), ("ensembles", ensemble_table()), ("verdicts", verdict_table())):
+    made = {
+        "bench": bench_table(),
+        "bench-gpu": gpu_section(gpu_rows()),
+        "ensembles": ensemble_table(),
+        "verdicts": verdict_table(),
+    }
+    for name, table in made.items():
         pattern = rf"(<!-- {name}:[^\n]*-->\n).*?(<!-- /{name} -->)"
-        text = re.sub(pattern, lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text, flags=re.DOTALL)
+        filling = f"\n{table}\n\n" if table else ""
+        text = re.sub(pattern, lambda match, text=filling: f"{match[1]}{text}{match[2]}", text, flags=re.DOTALL)
     return text
+
+
+def pages() -> dict[Path, str]:
+    """Every page of text that is made, and what it should say."""
+    front = DOCS.parent / "README.md"
+    made = {DOCS / "api.md": api(), DOCS / "results/README.md": claims_page(), front: readme(front.read_text())}
+    if rows := gpu_rows():
+        made[DOCS / "results/benchmarks/README.md"] = bench_page(rows)
+    return made
 
 
 def main() -> int:
     """Build, or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where a page is not current")
-    front, index = DOCS.parent / "README.md", DOCS / "results" / "README.md"
     if parser.parse_args().check:
-        made = {DOCS / "api.md": api(), index: claims_page(), front: readme(front.read_text())}
-        stale = [str(path.relative_to(DOCS.parent)) for path, text in made.items() if path.read_text() != text]
+        stale = [
+            str(path.relative_to(DOCS.parent))
+            for path, text in pages().items()
+            if not path.exists() or path.read_text() != text
+        ]
         print(f"not current: {', '.join(stale)}; run make docs" if stale else "everything is current")
         return 1 if stale else 0
-    (DOCS / "api.md").write_text(api())
     picture = DOCS / "images" / "digits.svg"
     picture.parent.mkdir(exist_ok=True)
     # Without a date and with fixed ids the same weights give the same file.
@@ -159,8 +242,11 @@ def main() -> int:
         runpy.run_path(str(DOCS.parent / "examples" / "digits.py"))["main"](output=str(picture))
     if (DOCS.parent / "runs").is_dir():
         results(DOCS.parent / "runs")
-    index.write_text(claims_page())
-    front.write_text(readme(front.read_text()))
+    if rows := gpu_rows():
+        figures.write_figures(rows, DOCS / "results/benchmarks")
+    # Last: the tables read what is written above.
+    for path, text in pages().items():
+        path.write_text(text)
     return 0
 
 

@@ -385,8 +385,8 @@ class Engine:
         self.launch(
             passes.statistics, (*programs(count, TILE["BM"]), self.splits),
             *known, count, rows.stride, pitch(width), self.span, columns.start, self.problem.ignore_index,
-            self.exponent, self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, size=product_RC.shape, **self.smoothed,
-            **self.fast, **TILE,
+            self.exponent, self.problem.softening, self.near, TINY, DOT=self.wanted.exponent, size=product_RC.shape,
+            **self.smoothed, **self.fast, **TILE,
         )  # fmt: skip
         self.launch(
             near.statistics_near, programs(count, NEAR_TILE["BM"]),

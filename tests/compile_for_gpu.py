@@ -1,0 +1,62 @@
+"""Compile every kernel of the fused loss for a GPU that need not be there: python tests/compile_for_gpu.py DTYPE.
+
+The interpreter forgives what the compiler does not (types that change in a loop, for one). Signatures are those of real
+launches: the engine runs on the CPU, with launches that compile and products that are left out. Prints a line a kernel.
+"""
+
+import sys
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from harmax import LossOptions, harmonic_loss
+from harmax.kernels import triton as implementation
+from harmax.kernels import triton_engine
+from harmax.kernels.options import MODES
+from harmax.kernels.triton_launch import Launcher
+
+TARGET = GPUTarget("cuda", 90, 32)
+TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32"}
+TYPES[torch.bool] = "i1"
+SETTINGS: dict[str, dict[str, Any]] = {
+    "bfloat16": {},
+    "float32": {"label_smoothing": 0.1, "weight": torch.ones(300), "exponent": torch.tensor(2.0, requires_grad=True)},
+}
+done: set[Any] = set()
+
+
+def compile_instead(self: Launcher, kernel: Any, grid: Any, *args: Any, size: Any = (), **constants: Any) -> None:
+    """Compile what would be launched, once."""
+    signature, values, attributes = {}, {}, {}
+    for index, name in enumerate(kernel.arg_names):
+        value = args[index] if index < len(args) else constants.get(name)
+        if index >= len(args) or value is None:
+            signature[name], values[index,] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[name] = "*" + TYPES[value.dtype]
+        else:
+            signature[name] = "fp32" if isinstance(value, float) else "i32"
+        if signature[name] != "constexpr" and (not isinstance(value, int | float) or value % 16 == 0):
+            attributes[index,] = [["tt.divisibility", 16]]
+    key = (kernel.__name__, *signature.items(), *values.items())
+    if key not in done:
+        done.add(key)
+        source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
+        options = {"num_warps": constants["num_warps"]} if "num_warps" in constants else {}
+        compiled = triton.compile(source, target=TARGET, options=options)
+        print(kernel.__name__, len(compiled.asm["cubin"]), flush=True)
+
+
+if __name__ == "__main__":
+    Launcher.__call__ = compile_instead  # type: ignore[method-assign]
+    triton_engine.multiply = lambda *args, **options: None  # type: ignore[assignment]
+    implementation.why_not = lambda device: None  # type: ignore[assignment]
+    dtype = sys.argv[1]
+    for mode in MODES if dtype == "bfloat16" else ("fast",):
+        x, w = (torch.zeros(n, 64, dtype=getattr(torch, dtype), requires_grad=True) for n in (256, 300))
+        options = LossOptions(mode=mode, check_targets=False)
+        target = torch.zeros(256, dtype=torch.int64)
+        harmonic_loss(x, w, target, impl="triton", options=options, **SETTINGS[dtype]).backward()
