@@ -191,7 +191,8 @@ def _backward(ctx: Any, upstream: Tensor | None, *statistics: Tensor) -> tuple[T
         gradients = _gradient(upstream.contiguous(), *ctx.saved_tensors, *ctx.settings, *ctx.engine, *wanted)
     else:
         wanted = ctx.wanted
-        gradients = tuple(_scaled(gradient, upstream, ctx.engine[0]) for gradient in ctx.saved_tensors)
+        saved = zip(ctx.saved_tensors, wanted, strict=True)
+        gradients = tuple(_scaled(gradient, upstream, ctx.engine[0]) if want else gradient for gradient, want in saved)
     dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
     return dx, dw, None, dexponent, *[None] * 11
 

@@ -8,6 +8,8 @@ within one all blocks start at multiples of 16: the shape says as much.
 from collections.abc import Hashable
 from typing import Any
 
+from torch import Tensor
+
 MOST = 256
 """Shapes remembered: batches of every size must not fill the memory."""
 
@@ -36,4 +38,6 @@ class Launcher:
             self.known[key] = compiled, [constants[name] for name in kernel.arg_names[len(args) :]]
         else:
             compiled, compiled_in = found
-            compiled[(*grid, 1, 1)[:3]](*args, *compiled_in)
+            # Addresses: of a tensor the launcher would ask the driver where it lies.
+            values = [value.data_ptr() if isinstance(value, Tensor) else value for value in args]
+            compiled[(*grid, 1, 1)[:3]](*values, *compiled_in)
