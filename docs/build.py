@@ -26,19 +26,11 @@ from harmax.bench import figures
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import Claim, Experiment, verdict_words
 from harmax.heads import HEADS
+from harmax.kernels.options import MODES
 
 DOCS = Path(__file__).parent
 ON_GPU = DOCS.parent / "benchmarks/results/loss-cuda.jsonl"
-IN_README = (
-    "cross_entropy_compiled",
-    "liger",
-    "cut_cross_entropy",
-    "eager_compiled",
-    "chunked",
-    "triton_fast",
-    "triton_balanced",
-    "triton_lean",
-)
+IN_README = ("cross_entropy_compiled", "liger", "cut_cross_entropy", *(f"triton_{mode}" for mode in MODES))
 """What the README shows of `ON_GPU`; the page of benchmarks shows all of it."""
 
 
