@@ -1,15 +1,19 @@
 """Measures of what was learnt: numpy in, numpy out, no model needed.
 
-    pca.py         principal components and how much they carry
-    geometry.py    circles, lattices, family trees, classes
-    groups.py      subgroups of S_n and their cosets
-    clusters.py    silhouettes, and the cosets that points cluster by
-    curves.py      when accuracy rises for good
-    statistics.py  intervals and tests over seeds
+    pca.py             principal components and how much they carry
+    geometry.py        circles, lattices, family trees, classes
+    groups.py          subgroups of S_n and their cosets
+    clusters.py        silhouettes, and the cosets that points cluster by
+    quadruples.py      quadruples of word pairs, their null, and intervals that know they share words
+    parallelograms.py  whether those quadruples are parallelograms, under 32 settings
+    centres.py         tokens: neighbours, lengths, directions
+    curves.py          when accuracy rises for good
+    statistics.py      intervals and tests over seeds
 
 Measures of points look along the first two principal components unless they are told `components=None`.
 """
 
+from harmax.analysis.centres import CentresSummary, Neighbours, nearest_tokens, summarise_centres, token_norms
 from harmax.analysis.clusters import BestCosets, best_cosets, silhouette
 from harmax.analysis.curves import grokking_epoch, grokking_epochs, grokking_gap, grokking_gaps
 from harmax.analysis.geometry import (
@@ -34,7 +38,26 @@ from harmax.analysis.groups import (
     subgroups,
     symmetric_group,
 )
+from harmax.analysis.parallelograms import (
+    PAPER_SETTING,
+    SETTINGS,
+    ParallelogramSetting,
+    ParallelogramSpace,
+    RankedQuadruples,
+    parallelogram_loss,
+    parallelogram_space,
+    ranked_quadruples,
+)
 from harmax.analysis.pca import PCA, explained_variance, participation_ratio, pca, project
+from harmax.analysis.quadruples import (
+    LossComparison,
+    Quadruples,
+    compare_losses,
+    empirical_cdf,
+    median_interval,
+    null_quadruples,
+    sample_quadruples,
+)
 from harmax.analysis.statistics import (
     Interval,
     PairedDifference,
@@ -45,21 +68,32 @@ from harmax.analysis.statistics import (
 )
 
 __all__ = [
+    "PAPER_SETTING",
     "PCA",
+    "SETTINGS",
     "BestCosets",
+    "CentresSummary",
     "CircleFit",
     "Cosets",
     "Grouping",
     "Interval",
     "LatticeFit",
+    "LossComparison",
+    "Neighbours",
     "PairedDifference",
+    "ParallelogramSetting",
+    "ParallelogramSpace",
+    "Quadruples",
+    "RankedQuadruples",
     "Subgroup",
     "TreeFit",
     "best_cosets",
     "bootstrap_interval",
     "circle_fit",
+    "compare_losses",
     "coset_partitions",
     "cycles",
+    "empirical_cdf",
     "explained_variance",
     "fisher_exact",
     "grokking_epoch",
@@ -69,16 +103,25 @@ __all__ = [
     "grouping",
     "lattice_fit",
     "left_cosets",
+    "median_interval",
+    "nearest_tokens",
+    "null_quadruples",
     "paired_difference",
+    "parallelogram_loss",
+    "parallelogram_space",
     "participation_ratio",
     "pca",
     "project",
+    "ranked_quadruples",
     "right_cosets",
     "roundness",
+    "sample_quadruples",
     "share_interval",
     "silhouette",
     "subgroups",
+    "summarise_centres",
     "symmetric_group",
+    "token_norms",
     "tree_distances",
     "tree_fit",
 ]

@@ -1,11 +1,10 @@
 """`harmax doctor`: what is installed, what is missing, and which implementation a shape gets."""
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from harmax.cli.usage import print_json
+from harmax.data.folder import find_data
 from harmax.environment import environment
 from harmax.extras import EXTRAS, install_command, is_installed
 
@@ -70,10 +69,3 @@ def examine() -> dict[str, Any]:
         "extras": extras,
         "implementations": implementations,
     }
-
-
-def find_data() -> Path | None:
-    """Return the data folder: HARMAX_DATA where it is set, else ../shared/data where that exists."""
-    named = os.environ.get("HARMAX_DATA")
-    candidate = Path(named) if named else Path("../shared/data")
-    return candidate if candidate.is_dir() else None

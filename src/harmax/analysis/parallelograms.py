@@ -1,0 +1,240 @@
+r"""Whether words of one relation lie in parallelograms: a : b = c : d if a - b - c + d is small.
+
+The paper divides the gap by a scale of the embedding and looks along two principal components,
+
+.. math:: \ell = \|a - b - c + d\| / \sigma,
+
+while the authors' code has the square of it: `squared=True`. A square keeps every order, so ranks, shares and the shape
+of a comparison are the same, and medians and thresholds are squares of the paper's. Their notebook (function_vectors in
+grow-crystals) sweeps 32 settings, which are `SETTINGS` here, and shows the first, the paper's.
+"""
+
+# V tokens of the vocabulary, D features, R components looked at, K words of a task, Q quadruples, N shown
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harmax.analysis.arrays import checked_points
+from harmax.analysis.pca import PCA, pca, project
+from harmax.analysis.quadruples import Quadruples
+from harmax.functional import unknown
+
+FITS = ("vocabulary", "task")
+"""What the principal components are found on: all tokens, or the task's words, each as often as it was drawn."""
+SCALES = ("vocabulary", "task", "quadruple", "centred_quadruple")
+r"""What sigma is, along the components looked at and from the mean of the points that they were found on:
+
+- vocabulary, task: root mean square length of all tokens, or of the task's words, each as often as it was drawn;
+- quadruple: root mean square *coordinate* of the four points, not length: the authors' two scales of single quadruples
+  leave the factor sqrt(R) out, so losses of these grow with the number of components;
+- centred_quadruple: the same, from the mean of the four points."""
+COMPONENTS = (2, 5, 10, 100)
+
+
+@dataclass(frozen=True)
+class ParallelogramSetting:
+    """Where a parallelogram loss looks, and what it is measured in; the default is the paper's."""
+
+    scale: str = "vocabulary"
+    """One of `SCALES`."""
+    fit: str = "vocabulary"
+    """One of `FITS`."""
+    components: int = 2
+    """Principal components; those beyond the points' dimension are zero."""
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES:
+            raise ValueError(unknown("scale", self.scale, SCALES))
+        if self.fit not in FITS:
+            raise ValueError(unknown("fit", self.fit, FITS))
+        if self.components < 1:
+            raise ValueError(f"`components` must be at least 1, got {self.components}; the paper has 2.")
+
+    def __str__(self) -> str:
+        return f"{self.components} components of the {self.fit}, scale of the {self.scale.replace('_', ' ')}"
+
+
+SETTINGS = tuple(ParallelogramSetting(*one) for one in itertools.product(SCALES, FITS, COMPONENTS))
+"""The 32 settings that the authors swept, the paper's first."""
+PAPER_SETTING = SETTINGS[0]
+
+
+def parallelogram_loss(a: Any, b: Any, c: Any, d: Any, scale: Any, *, squared: bool = False) -> np.ndarray:
+    r"""Return how far four points are from a parallelogram, :math:`\|a - b - c + d\| / \sigma`, (Q,) float64.
+
+    Args:
+        a: (Q, R).
+        b: what a stands to, (Q, R).
+        c: (Q, R).
+        d: what c stands to, (Q, R).
+        scale: sigma, a positive number or one a quadruple, (Q,); a quadruple of one point four times may have 0 here,
+            and a loss of 0.
+        squared: return the square, as the authors' code does.
+
+    >>> parallelogram_loss([[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 2.0]], [[1.0, 5.0]], scale=2.0)
+    array([1.5])
+    """
+    corners = [checked_points(corner, least=1) for corner in (a, b, c, d)]
+    if len({corner.shape for corner in corners}) > 1:
+        raise ValueError(
+            f"`a`, `b`, `c` and `d` must have one shape, got {', '.join(str(corner.shape) for corner in corners)}; "
+            "pass one row a quadruple."
+        )
+    sigma = np.asarray(scale, dtype=np.float64)
+    gap_Q = np.linalg.norm((corners[0] + corners[3]) - (corners[1] + corners[2]), axis=1)
+    if sigma.shape not in ((), gap_Q.shape):
+        raise ValueError(
+            f"`scale` must be a number or have shape {gap_Q.shape}, one a quadruple, got {sigma.shape}; pass either."
+        )
+    useless = ~(np.isfinite(sigma) & ((sigma > 0) | ((sigma == 0) & (gap_Q == 0) & (sigma.ndim > 0))))
+    if useless.any():
+        raise ValueError(
+            f"`scale` must be positive and finite, got {sigma.min()} to {sigma.max()}; points that are all the same "
+            "have no scale."
+        )
+    loss = np.divide(gap_Q, sigma, out=np.zeros_like(gap_Q), where=np.broadcast_to(sigma > 0, gap_Q.shape))
+    return np.square(loss) if squared else loss
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelogramSpace:
+    """An embedding as the settings look at it, for one task: made by `parallelogram_space`."""
+
+    embedding: np.ndarray
+    """(V, D)"""
+    axes: dict[str, PCA]
+    """Fit to its principal components."""
+    squares: dict[tuple[str, str], np.ndarray]
+    """Scale (vocabulary or task) and fit to the mean square coordinate along each component."""
+
+    def coordinates(self, tokens: Any, setting: ParallelogramSetting = PAPER_SETTING) -> np.ndarray:
+        """Return where tokens of any shape lie, with one more axis: the setting's components."""
+        found = _checked_tokens(tokens, len(self.embedding))
+        different, which = np.unique(found, return_inverse=True)
+        rows = project(self.embedding[different], setting.components, fitted=self.axes[setting.fit])
+        return rows[which.reshape(found.shape)]
+
+    def losses(
+        self, quadruples: Quadruples, setting: ParallelogramSetting = PAPER_SETTING, *, squared: bool = False
+    ) -> np.ndarray:
+        """Return the parallelogram loss of each quadruple, or of each of a null, (Q,)."""
+        corners_Q4R = self.coordinates(quadruples.tokens, setting)
+        a, b, c, d = corners_Q4R.transpose(1, 0, 2)
+        return parallelogram_loss(a, b, c, d, self._scale(corners_Q4R, setting), squared=squared)
+
+    def _scale(self, corners_Q4R: np.ndarray, setting: ParallelogramSetting) -> Any:
+        if setting.scale == "quadruple":
+            return np.sqrt(np.square(corners_Q4R).mean((1, 2)))
+        if setting.scale == "centred_quadruple":
+            return np.sqrt(np.square(corners_Q4R - corners_Q4R.mean(1, keepdims=True)).mean((1, 2)))
+        return np.sqrt(self.squares[setting.scale, setting.fit][: setting.components].sum())
+
+
+def parallelogram_space(embedding: Any, words: Any, *, fitted: PCA | None = None) -> ParallelogramSpace:
+    """Find the components and scales that an embedding offers to one task's quadruples, under every setting.
+
+    A null must be looked at in the space of its quadruples, not in one of its own.
+
+    Args:
+        embedding: one row a token, (V, D); leave rows that only pad the vocabulary out.
+        words: the tokens of the task as often as they were drawn, of any shape: `quadruples.tokens`.
+        fitted: `pca(embedding)`, found once for all tasks; None: found here.
+
+    >>> from harmax.analysis import sample_quadruples
+    >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0], [5.0, 3.0]])
+    >>> quadruples = sample_quadruples([[0, 1], [2, 3]])
+    >>> parallelogram_space(points, quadruples.tokens).losses(quadruples).round(9)
+    array([0.])
+    """
+    # Kept in its own precision: a vocabulary is large, and only rows that are looked at become float64.
+    x_VD = np.asarray(embedding)
+    vocabulary = pca(x_VD) if fitted is None else fitted
+    if x_VD.ndim != 2 or vocabulary.mean.shape != x_VD.shape[1:]:
+        raise ValueError(
+            f"`fitted` must be of points with the {x_VD.shape[1:]} features of `embedding`, got "
+            f"{vocabulary.mean.shape}; pass pca(embedding)."
+        )
+    different, counts_K = np.unique(_checked_tokens(words, len(x_VD)), return_counts=True)
+    x_KD = checked_points(x_VD[different], least=1)
+    axes = {"vocabulary": vocabulary, "task": _counted_pca(x_KD, counts_K)}
+    spread = vocabulary.variances * (len(x_VD) - 1) / len(x_VD)
+    squares = {}
+    for fit, (mean_D, components_RD, *_) in axes.items():
+        # The vocabulary's mean square along any axis follows from its components, without a look at its points.
+        shift_R = (vocabulary.mean - mean_D) @ components_RD.T
+        squares["vocabulary", fit] = np.square(components_RD @ vocabulary.components.T) @ spread + shift_R**2
+        squares["task", fit] = counts_K @ np.square((x_KD - mean_D) @ components_RD.T) / counts_K.sum()
+    return ParallelogramSpace(x_VD, axes, squares)
+
+
+class RankedQuadruples(NamedTuple):
+    """A few quadruples from one place of the ranking by loss, best first, and where they lie in the plane."""
+
+    rows: np.ndarray
+    """(N,), their rows among the quadruples."""
+    losses: np.ndarray
+    """(N,)"""
+    tokens: np.ndarray
+    """(N, 4)"""
+    plane: np.ndarray
+    """(N, 4, 2): a, b, c, d along the first two components of the setting's fit."""
+
+
+def ranked_quadruples(
+    space: ParallelogramSpace,
+    quadruples: Quadruples,
+    setting: ParallelogramSetting = PAPER_SETTING,
+    *,
+    count: int = 5,
+    quantile: float = 0.0,
+) -> RankedQuadruples:
+    """Pick the quadruples around one quantile of the loss, to be drawn: 0 the best, 0.5 the usual, 1 the worst.
+
+    The best of 10,000 look like parallelograms in any embedding; only beside the median do they say something.
+
+    Args:
+        space: of the quadruples' task.
+        quadruples: at least one.
+        setting: of the loss.
+        count: how many at most.
+        quantile: 0 to 1.
+    """
+    if count < 1 or not 0 <= quantile <= 1:
+        raise ValueError(
+            f"`count` must be at least 1 and `quantile` 0 to 1, got {count} and {quantile}; 0 is the best, 0.5 the "
+            "median."
+        )
+    losses = space.losses(quadruples, setting)
+    start = round(quantile * max(len(losses) - count, 0))
+    rows = np.argsort(losses, kind="stable")[start : start + count]
+    plane = space.coordinates(quadruples.tokens[rows], ParallelogramSetting(fit=setting.fit))
+    return RankedQuadruples(rows, losses[rows], quadruples.tokens[rows], plane)
+
+
+def _counted_pca(x_KD: np.ndarray, counts_K: np.ndarray) -> PCA:
+    """Return `pca` of points that are there several times each, from one copy of each."""
+    total = counts_K.sum()
+    mean_D = counts_K @ x_KD / total
+    rows_KD = np.sqrt(counts_K)[:, None] * (x_KD - mean_D)
+    # Rows and their mirror images have mean 0 and each axis twice, so that pca leaves them where they are.
+    found = pca(np.concatenate([rows_KD, -rows_KD]))
+    rank = min(x_KD.shape)
+    variances = found.variances[:rank] * (2 * len(rows_KD) - 1) / (2 * max(total - 1, 1))
+    return PCA(mean_D, found.components[:rank], variances, found.ratio[:rank])
+
+
+def _checked_tokens(tokens: Any, vocabulary: int) -> np.ndarray:
+    found = np.asarray(tokens)
+    if not found.size or not np.issubdtype(found.dtype, np.integer):
+        raise ValueError(
+            f"tokens must be whole numbers, one or more, got {found.dtype} of shape {found.shape}; encode the words."
+        )
+    if found.min() < 0 or found.max() >= vocabulary:
+        raise ValueError(
+            f"tokens must be 0 to {vocabulary - 1}, got {found.min()} to {found.max()}; encode words with the "
+            "vocabulary of this embedding."
+        )
+    return found
