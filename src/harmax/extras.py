@@ -9,6 +9,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "run": ("safetensors",),
     "report": ("matplotlib", "jinja2"),
     "sklearn": ("sklearn",),
+    "hf": ("transformers",),
+    "text": ("tiktoken", "datasets"),
 }
 
 

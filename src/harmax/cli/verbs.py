@@ -5,6 +5,7 @@ from typing import Any
 
 from harmax.cli.analyze import Analyze
 from harmax.cli.bench import Bench
+from harmax.cli.data import PrepareData
 from harmax.cli.doctor import Doctor
 from harmax.cli.listing import List
 from harmax.cli.report import WriteReport
@@ -17,6 +18,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "reproduce": Reproduce,
     "analyze": Analyze,
     "report": WriteReport,
+    "data": PrepareData,
     "bench": Bench,
     "doctor": Doctor,
 }

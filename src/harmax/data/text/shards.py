@@ -1,0 +1,119 @@
+"""Token shards as one long, memory-mapped text that is read in windows."""
+
+# B windows, T tokens of a window's input (a window has T + 1: input and target overlap)
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from harmax.data.dataset import whole_number
+from harmax.data.text.manifest import SPLITS, TOKEN, Manifest, Shard
+from harmax.files import DamagedError
+from harmax.functional import unknown
+
+SAMPLES, SAMPLE_TOKENS = 64, 1024  # of every shard, when it is opened
+CHUNK_TOKENS = 2**22
+
+
+class TokenShards:
+    """One split of a folder made by `harmax data text`.
+
+    Opening compares sizes with shards.json and looks at a sample of the tokens; `verify` reads everything.
+
+    Attributes:
+        vocabulary: the `Vocabulary`; a model needs at least `vocabulary.size` classes.
+        tokens: how many there are, over all shards.
+        fingerprint: digest of the shards' checksums; two with the same one hold the same tokens.
+    """
+
+    def __init__(self, folder: Path | str, split: str = "train") -> None:
+        if split not in SPLITS:
+            raise ValueError(unknown("split", split, SPLITS))
+        self.folder, self.split = Path(folder), split
+        manifest = Manifest.read(self.folder)
+        if not manifest.complete:
+            raise ValueError(
+                f"a folder of token shards must be finished, got {str(self.folder)!r}, whose preparation was "
+                "interrupted; run the same `harmax data text` again, it goes on from there."
+            )
+        listed = {shard.name for shard in manifest.shards}
+        for path in sorted(self.folder.glob("*.bin")):
+            if path.name not in listed:
+                raise DamagedError(f"{path} must be listed in shards.json, got a foreign file; move it away.")
+        self.vocabulary = manifest.vocabulary
+        self.shards = manifest.of(split)
+        if not self.shards:
+            raise ValueError(
+                f"{str(self.folder)!r} must have a {split} shard, got none; prepare it with a larger `--validation`, "
+                "from more documents."
+            )
+        self._arrays = [self._open(shard) for shard in self.shards]
+        self.tokens = sum(shard.tokens for shard in self.shards)
+        words = [f"{shard.tokens} {shard.sha256}" for shard in self.shards]
+        self.fingerprint = hashlib.sha256(" ".join((self.vocabulary.sha256, *words)).encode()).hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"TokenShards({str(self.folder)!r}, {self.split!r}, shards={len(self.shards)}, tokens={self.tokens})"
+
+    def count_windows(self, length: int) -> int:
+        """Return how many windows of `length` inputs there are; none crosses from one shard into the next.
+
+        Neighbours share one token, the last target of one and the first input of the next, so that every token is
+        predicted once.
+        """
+        return int(self._last_windows(whole_number("length", length, least=1))[-1])
+
+    def read_windows(self, windows: np.ndarray, length: int) -> np.ndarray:
+        """Return some windows, numbered over all shards, as int64 of shape (B, T + 1)."""
+        last = self._last_windows(length)
+        tokens_BT = np.empty((len(windows), length + 1), np.int64)
+        places = np.searchsorted(last, windows, side="right")
+        for row, (window, place) in enumerate(zip(windows.tolist(), places.tolist(), strict=True)):
+            start = (window - (int(last[place - 1]) if place else 0)) * length
+            tokens_BT[row] = self._arrays[place][start : start + length + 1]
+        # A class that is not there would end in an unreadable error on a GPU.
+        if len(windows) and tokens_BT.max() >= self.vocabulary.size:
+            row = int(tokens_BT.max(1).argmax())
+            self._check_tokens(self.shards[places[row]], tokens_BT[row])
+        return tokens_BT
+
+    def verify(self) -> None:
+        """Read every shard and compare it with its checksum and with the vocabulary."""
+        for shard, array in zip(self.shards, self._arrays, strict=True):
+            hasher = hashlib.sha256()
+            for start in range(0, len(array), CHUNK_TOKENS):
+                chunk = array[start : start + CHUNK_TOKENS]
+                self._check_tokens(shard, chunk)
+                hasher.update(chunk.tobytes())
+            if hasher.hexdigest() != shard.sha256:
+                raise DamagedError(
+                    f"{self.folder / shard.name} must have the sha256 that shards.json lists, got other bytes; prepare "
+                    "it again, or copy it again."
+                )
+
+    def _open(self, shard: Shard) -> np.ndarray:
+        path = self.folder / shard.name
+        if not path.is_file():
+            raise DamagedError(f"{path} must be there, as shards.json lists it, got nothing; copy it again.")
+        size = path.stat().st_size
+        if size != shard.tokens * TOKEN.itemsize:
+            kind = "an odd number of bytes" if size % TOKEN.itemsize else f"{size // TOKEN.itemsize} tokens"
+            raise DamagedError(
+                f"{path} must hold {shard.tokens} tokens of 2 bytes, got {kind}: a truncated or foreign file; copy it "
+                "again, or delete it and prepare it again."
+            )
+        array = np.memmap(path, TOKEN, mode="r")
+        for start in np.unique(np.linspace(0, max(0, len(array) - SAMPLE_TOKENS), SAMPLES).astype(np.int64)):
+            self._check_tokens(shard, array[start : start + SAMPLE_TOKENS])
+        return array
+
+    def _check_tokens(self, shard: Shard, tokens: np.ndarray) -> None:
+        if tokens.max() >= self.vocabulary.size:
+            raise DamagedError(
+                f"{self.folder / shard.name} must hold tokens below {self.vocabulary.size}, the size of its vocabulary "
+                f"({self.vocabulary.name}), got {tokens.max()}: a damaged or foreign file; prepare it again."
+            )
+
+    def _last_windows(self, length: int) -> np.ndarray:
+        return np.cumsum([(shard.tokens - 1) // length for shard in self.shards])
