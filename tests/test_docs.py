@@ -46,8 +46,11 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
     harmax.run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     names = {"F": F, "features": torch.randn(4, 512), "target": torch.randint(10, (4,)), **vars(harmax)}
+    smaller = {"range(20)": "range(4)", "epochs=1000": "epochs=2", "exponent=768": "exponent=12, n_embd=12, n_layer=1"}
     for code in blocks("docs/guide.md"):
-        exec(code.replace("range(20)", "range(4)").replace("epochs=1000", "epochs=2"), names)
+        for large, small in smaller.items():
+            code = code.replace(large, small)
+        exec(code, names)
     assert "arm=harmonic" in capsys.readouterr().out
 
 

@@ -1,0 +1,63 @@
+"""The configuration of a GPT-2 with a harmonic head."""
+
+import math
+from typing import Any
+
+from harmax.extras import needs
+from harmax.functional import check_softening, resolve_exponent
+
+with needs("hf"):
+    from transformers import GPT2Config
+
+
+class HarmonicGPT2Config(GPT2Config):
+    """GPT-2's configuration, and what the harmonic head needs besides.
+
+    `vocab_size` counts the tokens there are, and logits have that width; embedding and head have `padded_vocab_size`
+    rows, of which those beyond the tokens take part in nothing.
+
+    Args:
+        exponent: n, the power of the distance; None means sqrt(n_embd). Where it is learned, its start.
+        learn_exponent: whether the exponent is a parameter of the head (`lm_head.log_exponent`).
+        softening: a, added to the squared distance.
+        pad_vocab_to_multiple_of: the rows of embedding and head are a multiple of this; 1 adds none.
+        settings: everything that `transformers.GPT2Config` takes; `tie_word_embeddings=False` separates the head from
+            the embedding.
+
+    >>> config = HarmonicGPT2Config()
+    >>> config.vocab_size, config.padded_vocab_size, round(config.resolved_exponent, 2)
+    (50257, 50304, 27.71)
+    """
+
+    model_type = "harmonic_gpt2"
+
+    exponent: float | int | None = None
+    learn_exponent: bool = False
+    softening: float | int = 0.0
+    pad_vocab_to_multiple_of: int = 64
+
+    def __post_init__(self, **settings: Any) -> None:
+        resolve_exponent(self.exponent, self.n_embd)
+        check_softening(self.softening)
+        check_multiple(self.pad_vocab_to_multiple_of)
+        super().__post_init__(**settings)
+
+    @property
+    def padded_vocab_size(self) -> int:
+        """Rows of the embedding and of the head: the tokens, and padding up to a multiple."""
+        multiple = self.pad_vocab_to_multiple_of
+        return math.ceil(self.vocab_size / multiple) * multiple
+
+    @property
+    def resolved_exponent(self) -> float:
+        """The exponent, or sqrt(n_embd) where it is None."""
+        return float(resolve_exponent(self.exponent, self.n_embd))
+
+
+def check_multiple(multiple: int) -> int:
+    """Refuse a number of rows that nothing is a multiple of."""
+    if not isinstance(multiple, int) or multiple < 1:
+        raise ValueError(
+            f"`pad_vocab_to_multiple_of` must be a whole number from 1 on, got {multiple!r}; 1 adds no padding."
+        )
+    return multiple

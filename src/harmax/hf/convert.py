@@ -1,0 +1,59 @@
+"""A harmonic GPT-2 from an ordinary one, so that two arms of a comparison start from the same weights."""
+
+import copy
+
+from harmax.extras import needs
+from harmax.hf.config import HarmonicGPT2Config
+from harmax.hf.model import HarmonicGPT2LMHeadModel, fit_rows
+
+with needs("hf"):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+
+def from_gpt2(
+    gpt2: GPT2LMHeadModel | GPT2Config,
+    *,
+    exponent: float | None = None,
+    softening: float = 0.0,
+    learn_exponent: bool = False,
+    pad_vocab_to_multiple_of: int = 64,
+) -> HarmonicGPT2LMHeadModel:
+    """Build a harmonic GPT-2 around the weights of a GPT-2; each row of its head becomes a centre.
+
+    The weights are copied, so the two can be trained side by side; a head that was tied to the embedding is tied
+    again. A model that was trained with inner products must be trained on before it predicts well by distances.
+
+    Args:
+        gpt2: the model, or a configuration for one that starts at random.
+        exponent, softening, learn_exponent, pad_vocab_to_multiple_of: as in `HarmonicGPT2Config`.
+
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2))
+    >>> from_gpt2(gpt2, exponent=32).lm_head
+    TokenHead(in_features=16, out_features=50, exponent=32, softening=0)
+    """
+    ours = isinstance(gpt2, (HarmonicGPT2Config, HarmonicGPT2LMHeadModel))
+    if ours or not isinstance(gpt2, (GPT2Config, GPT2LMHeadModel)):
+        raise TypeError(
+            f"`gpt2` must be a GPT2LMHeadModel or GPT2Config of transformers, got {type(gpt2).__name__}; "
+            "load one with GPT2LMHeadModel.from_pretrained."
+        )
+    source = gpt2 if isinstance(gpt2, GPT2Config) else gpt2.config
+    settings = {key: value for key, value in source.to_dict().items() if key not in ("model_type", "architectures")}
+    config = HarmonicGPT2Config(
+        **settings,
+        exponent=exponent,
+        softening=softening,
+        learn_exponent=learn_exponent,
+        pad_vocab_to_multiple_of=pad_vocab_to_multiple_of,
+    )
+    attention = source._attn_implementation
+    if isinstance(gpt2, GPT2Config):
+        return HarmonicGPT2LMHeadModel._from_config(config, attn_implementation=attention)
+    harmonic = HarmonicGPT2LMHeadModel._from_config(config, attn_implementation=attention, dtype=gpt2.dtype)
+    state = {**harmonic.state_dict(), **gpt2.state_dict()}
+    for name in ("transformer.wte.weight", "lm_head.weight"):
+        state[name] = fit_rows(state[name], config.padded_vocab_size)
+    harmonic.load_state_dict(state)
+    harmonic.generation_config = copy.deepcopy(gpt2.generation_config)
+    return harmonic.to(gpt2.device).train(gpt2.training)

@@ -1,0 +1,247 @@
+"""GPT-2 with a harmonic head as Hugging Face models: transformers' blocks and attention, our centres and loss.
+
+Shape suffixes: B sequences, T tokens of each, D features.
+"""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harmax.extras import needs
+from harmax.hf.config import HarmonicGPT2Config, check_multiple
+from harmax.hf.head import LearnableTokenHead, TokenHead
+from harmax.kernels.operators import is_traced
+
+with needs("hf"):
+    from transformers import GPT2LMHeadModel, GPT2Model, GPT2PreTrainedModel
+    from transformers import initialization as init
+    from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
+    from transformers.utils import can_return_tuple
+
+IGNORED = -100
+"""The label of a token that is not to be predicted, as everywhere in transformers."""
+
+
+class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
+    """What the harmonic GPT-2 models share: their configuration, their start, and a padded vocabulary that resizes."""
+
+    config: HarmonicGPT2Config
+    config_class = HarmonicGPT2Config
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, LearnableTokenHead):
+            init.constant_(module.log_exponent, math.log(self.config.resolved_exponent))
+
+    def resize_token_embeddings(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Embedding:
+        """Change the number of tokens; embedding and head keep their padding, and a harmonic head stays one.
+
+        Args:
+            new_num_tokens: the vocabulary from now on, and the width of the logits; None keeps it.
+            pad_to_multiple_of: from now on the rows, not the tokens, are a multiple of this; None keeps what was.
+            mean_resizing: new rows start near the mean of the old ones, else from N(0, initializer_range).
+
+        Returns:
+            The embedding.
+        """
+        if new_num_tokens is None and pad_to_multiple_of is None:
+            return self._embedding()
+        if pad_to_multiple_of is not None:
+            self.config.pad_vocab_to_multiple_of = check_multiple(pad_to_multiple_of)
+        tokens = self.config.vocab_size if new_num_tokens is None else new_num_tokens
+        # Without padding the resizing of transformers is right: what was padding neither survives as a new token nor
+        # enters the mean of the old ones.
+        self._set_rows(self.config.vocab_size)
+        super().resize_token_embeddings(tokens, mean_resizing=mean_resizing)
+        self._set_rows(self.config.padded_vocab_size)
+        return self._embedding()
+
+    def _embedding(self) -> nn.Embedding:
+        embedding = self.get_input_embeddings()
+        assert isinstance(embedding, nn.Embedding)
+        return embedding
+
+    def _set_rows(self, rows: int) -> None:
+        """Cut the embedding to a number of rows, or fill it up with zeros."""
+        embedding = self._embedding()
+        embedding.weight.data = fit_rows(embedding.weight.data, rows)
+        embedding.num_embeddings = rows
+
+
+class HarmonicGPT2Model(HarmonicGPT2PreTrainedModel, GPT2Model):
+    """The transformer of a harmonic GPT-2 without its head: transformers' `GPT2Model`, its embedding padded."""
+
+    def __init__(self, config: HarmonicGPT2Config) -> None:
+        super().__init__(config)
+        if config.padded_vocab_size != config.vocab_size:
+            self.wte = nn.Embedding(config.padded_vocab_size, config.n_embd)
+            self.post_init()  # gives the new embedding its start; what has one keeps it
+
+
+class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
+    """GPT-2 that predicts by the distance to token centres: an ordinary causal language model of transformers.
+
+    The logits are log-probabilities of the `vocab_size` tokens, float32. A processor that looks at their sign, such as
+    the repetition penalty, therefore turns p into p^penalty. The head is tied to the embedding unless the
+    configuration says otherwise, and both start from N(0, initializer_range).
+
+    >>> config = HarmonicGPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2)
+    >>> model = HarmonicGPT2LMHeadModel(config)
+    >>> model.lm_head
+    TokenHead(in_features=16, out_features=50, exponent=4, softening=0)
+    >>> tokens = torch.arange(8)[None]
+    >>> model.eval()(tokens, labels=tokens).logits.shape
+    torch.Size([1, 8, 50])
+    """
+
+    def __init__(self, config: HarmonicGPT2Config) -> None:
+        super(GPT2LMHeadModel, self).__init__(config)
+        self.transformer = HarmonicGPT2Model(config)
+        kind = LearnableTokenHead if config.learn_exponent else TokenHead
+        self.lm_head = kind(
+            config.n_embd,
+            config.vocab_size,
+            rows=config.padded_vocab_size,
+            exponent=config.exponent,
+            softening=config.softening,
+        )
+        self.post_init()
+        # transformers goes by the name of a class. A Trainer that knows that labels are shifted counts them rightly.
+        self.loss_type = "ForCausalLM"
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_items_in_batch: int | Tensor | None = None,
+        skip_logits: bool | None = None,
+        **others: Any,
+    ) -> CausalLMOutputWithCrossAttentions:
+        """Predict the next token at every place, and with `labels` say how badly.
+
+        Args:
+            input_ids: tokens, (B, T), or `inputs_embeds`, (B, T, D); with `past_key_values` only those that follow.
+            past_key_values, attention_mask, token_type_ids, position_ids, use_cache: as in transformers' GPT-2, except
+                that no cache is kept in training unless `use_cache` asks for it.
+            labels: the tokens themselves, (B, T), as they are shifted here; -100 is not predicted. `shift_labels` (of
+                `others`) are labels that are shifted already: each is the token after the one at its place.
+            logits_to_keep: how many places at the end get logits and a loss (0: all), or which, as in `kept_places`.
+            num_items_in_batch: what the sum of the losses is divided by, so that steps of an accumulated gradient add
+                up to that of one batch; None means the labels here.
+            skip_logits: whether to leave out the logits (they are None then), which with a vocabulary of 50 000 are
+                larger than all other activations together; None means in training, where there is a loss.
+            others: what else transformers' GPT-2 takes, such as `output_hidden_states` or `return_dict`.
+        """
+        shift_labels = others.pop("shift_labels", None)  # by name it would count as a label that evaluation must have
+        target = following(labels) if shift_labels is None and labels is not None else shift_labels
+        learns = self.training and target is not None
+        if use_cache is None and learns:
+            use_cache = False
+        if skip_logits is None:
+            skip_logits = learns
+        self._check_tokens(input_ids)
+        outputs = self.transformer(
+            input_ids,
+            past_key_values=past_key_values,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **others,
+        )
+        hidden_BTD = kept_places(outputs.last_hidden_state, logits_to_keep)
+        loss: Any = None  # a FloatTensor to transformers, which to the type checker no tensor is
+        if target is not None:
+            loss = self._loss(hidden_BTD, target.to(hidden_BTD.device), num_items_in_batch)
+        return CausalLMOutputWithCrossAttentions(
+            loss=loss,
+            logits=None if skip_logits else self.lm_head(hidden_BTD),
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            cross_attentions=outputs.cross_attentions,
+        )
+
+    def _loss(self, hidden: Tensor, target: Tensor, items: int | Tensor | None) -> Tensor:
+        if items is None:
+            return self.lm_head.loss(hidden, target, ignore_index=IGNORED)
+        total = self.lm_head.loss(hidden, target, reduction="sum", ignore_index=IGNORED)
+        return total / (items.to(total.device) if isinstance(items, Tensor) else items)
+
+    def _check_tokens(self, input_ids: Tensor | None) -> None:
+        """Refuse tokens that would read padding; where a look would stall a GPU, none is taken."""
+        if input_ids is None or input_ids.device.type != "cpu" or is_traced(input_ids):
+            return
+        if input_ids.numel() and int(input_ids.max()) >= self.config.vocab_size:
+            raise ValueError(
+                f"`input_ids` must lie below vocab_size ({self.config.vocab_size}), got {int(input_ids.max())}; "
+                "take the tokenizer the model was trained with, or resize_token_embeddings."
+            )
+
+    def _set_rows(self, rows: int) -> None:
+        super()._set_rows(rows)
+        head = self.lm_head
+        head.weight.data = fit_rows(head.weight.data, rows)  # where it is tied, it fits already
+        head.out_features = self.config.vocab_size
+
+    def _get_resized_lm_head(self, old_lm_head: nn.Linear, *arguments: Any, **options: Any) -> nn.Linear:
+        # transformers makes a Linear, which would predict by inner products; its rows are what is wanted.
+        resized = super()._get_resized_lm_head(old_lm_head, *arguments, **options)
+        if resized is not old_lm_head:
+            old_lm_head.weight.data = resized.weight.data
+        return old_lm_head
+
+
+def following(labels: Tensor) -> Tensor:
+    """Labels moved one place to the left, so that each place holds the token to predict there, (B, T).
+
+    >>> following(torch.tensor([[1, 2, 3]]))
+    tensor([[   2,    3, -100]])
+    """
+    return F.pad(labels[..., 1:], (0, 1), value=IGNORED)
+
+
+def kept_places(hidden_BTD: Tensor, which: int | Tensor) -> Tensor:
+    """Some of the places of every sequence.
+
+    Args:
+        hidden_BTD: a vector for each place.
+        which: how many at the end (0: all), which for all sequences (K,), which for each (B, K), or a mask (B, T), with
+            which the places of all sequences follow one another.
+
+    >>> kept_places(torch.arange(3.0).reshape(1, 3, 1), 2).flatten()
+    tensor([1., 2.])
+    """
+    if not isinstance(which, Tensor):
+        return hidden_BTD[:, -which:]
+    if which.dtype == torch.bool:
+        return hidden_BTD[which]
+    return hidden_BTD[:, which] if which.dim() == 1 else hidden_BTD.take_along_dim(which[..., None], 1)
+
+
+def fit_rows(weight: Tensor, rows: int) -> Tensor:
+    """The first rows of a matrix, and zeros where it has fewer.
+
+    >>> fit_rows(torch.ones(1, 2), 2)
+    tensor([[1., 1.],
+            [0., 0.]])
+    """
+    return F.pad(weight[:rows], (0, 0, 0, max(rows - len(weight), 0)))
