@@ -51,6 +51,7 @@ def compile_instead(self: Launcher, kernel: Any, grid: Any, *args: Any, size: An
 
 
 if __name__ == "__main__":
+    triton_engine.is_compiled = lambda v: True  # type: ignore[assignment]
     Launcher.__call__ = compile_instead  # type: ignore[method-assign]
     triton_engine.multiply = lambda *args, **options: None  # type: ignore[assignment]
     implementation.why_not = lambda device: None  # type: ignore[assignment]

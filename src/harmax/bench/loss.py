@@ -171,8 +171,8 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
         steps[name] = run
     times = milliseconds(steps, 1 if options.smoke else options.repeats, options.device)
     standards = [name for name in STANDARDS if name in steps]
-    fastest = min(times[name]["ms_p50"] for name in standards)
-    leanest = min(peaks[name] for name in standards)
+    fastest = min((times[name]["ms_p50"] for name in standards), default=math.nan)
+    leanest = min((peaks[name] for name in standards), default=math.nan)
     floor = times["three_products"]["ms_p50"] if "three_products" in times else None
     for name in steps:
         yield {

@@ -213,6 +213,10 @@ def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
             )
     if not isinstance(exponent, Tensor):
         exponent = x_BD.new_full((), exponent, dtype=_wide(x_BD.dtype))
+    if reduction != "none" and torch.float16 in (x_BD.dtype, w_VD.dtype):
+        # Gradients of a mean underflow in float16 without what a GradScaler multiplies by: backward makes them.
+        each = loss(problem._replace(reduction="none", exponent=exponent), engine, block)
+        return each._replace(loss=each.loss.sum() / _total(problem))
     # With reduction="none" backward makes the gradients, once it knows what each row's is multiplied by.
     now = torch.is_grad_enabled() and reduction != "none"
     wanted = [now and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]

@@ -20,6 +20,10 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     return torch.autocast(device.type, enabled=False)
 
 
+def _on(device: torch.device) -> contextlib.AbstractContextManager[None]:
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+
+
 class _FullPrecision:
     """Float32 products in float32, while any thread is inside: the setting is one for the whole process.
 
@@ -63,7 +67,8 @@ def with_true_products(body: Callable[_Params, _Result]) -> Callable[_Params, _R
     @functools.wraps(body)
     def run(*args: _Params.args, **kwargs: _Params.kwargs) -> _Result:
         device = next(arg.device for arg in args if isinstance(arg, Tensor))
-        with without_autocast(device), _FULL_PRECISION:
+        # Triton launches on the current device, whichever the tensors are on.
+        with without_autocast(device), _FULL_PRECISION, _on(device):
             return body(*args, **kwargs)
 
     return run

@@ -13,9 +13,9 @@ class LossOptions:
     chunk_rows: int | None = None
     """Rows of the (tokens, classes) matrix in memory at a time (impl="chunked"); None: 38 MiB of them, 256 on a GPU."""
     mode: str | None = None
-    """Time against memory (impl="triton"): "fast" keeps the whole (tokens, classes) matrix in 16 bits, "balanced" 2048
-    rows of it, "lean" some classes, at the price of a fourth matrix product. None: the first that fits into what memory
-    is free."""
+    """Time against memory (impl="triton"): "fast" keeps up to 8192 rows of the (tokens, classes) matrix in 16 bits,
+    "balanced" some 2048, "lean" a block of rows and classes, at the price of a fourth matrix product. None: the first
+    that fits into what memory is free."""
     check_targets: bool | None = None
     """Look for class indices out of range. None: on the CPU, outside compile and vmap, where looking is free."""
 

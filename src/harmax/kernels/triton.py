@@ -14,6 +14,7 @@ import os
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
+from torch import Tensor
 
 from harmax.kernels import fused
 from harmax.kernels.eager import LossOutput, Problem
@@ -86,22 +87,28 @@ def pitch(columns: int) -> int:
     return -(-columns // PITCH) * PITCH
 
 
-def peak_bytes(mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2) -> int:
+def peak_bytes(
+    mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2, w_itemsize: int | None = None
+) -> int:
     """Predict the most memory that a step in this mode takes, both gradients included.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
-    [1057, 526, 192]
+    [1059, 528, 194]
     """
+    w_itemsize = w_itemsize or itemsize
     rows, columns = block(mode, tokens, features, classes)
     rows, columns = min(rows, tokens), min(columns, classes)
-    gradients = itemsize * features * (tokens + classes)
-    products = itemsize * rows * pitch(columns)
+    gradients = itemsize * tokens + w_itemsize * classes
+    # Operands lie where a gradient of the same size will be; what is not bfloat16 throughout has factors besides.
+    copies = itemsize * (tokens if itemsize == 4 else 0) + itemsize * (classes if w_itemsize == 4 else 0)
+    copies += 2 * (tokens + classes) if itemsize != w_itemsize else 0
     if columns == classes:
         # With all rows at once the sum for dx lies where dw will be.
-        sums = features * (min(columns, DW_COLUMNS) if rows == tokens else classes + rows)
+        sums = min(columns, DW_COLUMNS) if rows == tokens else classes + rows
     else:
-        sums = features * (tokens + min(columns, DW_COLUMNS if rows == tokens else columns))
-    return gradients + products + 4 * sums + 64 * tokens + 32 * classes
+        sums = tokens + min(columns, DW_COLUMNS if rows == tokens else columns)
+    tables = 152 * tokens + 48 * classes
+    return features * (gradients + copies + 4 * sums) + itemsize * rows * pitch(columns) + tables
 
 
 def free_bytes(device: torch.device) -> int | None:
@@ -112,7 +119,9 @@ def free_bytes(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] + unused
 
 
-def choose_mode(tokens: int, features: int, classes: int, *, itemsize: int, free: int | None) -> str:
+def choose_mode(
+    tokens: int, features: int, classes: int, *, itemsize: int, w_itemsize: int | None = None, free: int | None
+) -> str:
     """Name the fastest mode that fits, the leanest if none does.
 
     >>> [choose_mode(16384, 768, 50304, itemsize=2, free=free * 2**20) for free in (10000, 1000, 300)]
@@ -120,7 +129,8 @@ def choose_mode(tokens: int, features: int, classes: int, *, itemsize: int, free
     """
     for mode in MODES:
         # A margin for what the rest of a step allocates meanwhile, and for holes.
-        if free is None or 1.1 * peak_bytes(mode, tokens, features, classes, itemsize=itemsize) <= free:
+        takes = peak_bytes(mode, tokens, features, classes, itemsize=itemsize, w_itemsize=w_itemsize)
+        if free is None or 1.1 * takes <= free:
             return mode
     return MODES[-1]
 
@@ -128,8 +138,9 @@ def choose_mode(tokens: int, features: int, classes: int, *, itemsize: int, free
 def block_that_fits(problem: Problem) -> Block:
     """Choose the mode by what memory is free now."""
     (tokens, features), classes = problem.x_BD.shape, len(problem.w_VD)
-    free, itemsize = free_bytes(problem.x_BD.device), problem.x_BD.element_size()
-    return block(choose_mode(tokens, features, classes, itemsize=itemsize, free=free), tokens, features, classes)
+    sizes = {"itemsize": problem.x_BD.element_size(), "w_itemsize": problem.w_VD.element_size()}
+    mode = choose_mode(tokens, features, classes, **sizes, free=free_bytes(problem.x_BD.device))
+    return block(mode, tokens, features, classes)
 
 
 def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
@@ -137,6 +148,12 @@ def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
     reason = why_not(problem.x_BD.device)
     if reason is not None:
         raise RuntimeError(f"impl='triton' needs {reason}, or pass impl='auto'.")
+    device = problem.x_BD.device
+    for name, tensor in (("linear_weight", problem.w_VD), ("target", problem.target), ("weight", problem.weight_V)):
+        if tensor is not None and tensor.device != device:
+            raise ValueError(f"`{name}` must be on `input`'s device, {device}, got {tensor.device}; move it there.")
+    if isinstance(problem.exponent, Tensor):
+        problem = problem._replace(exponent=problem.exponent.to(device))
     for name, tensor in (("input", problem.x_BD), ("linear_weight", problem.w_VD)):
         if tensor.dtype not in DTYPES:
             raise TypeError(

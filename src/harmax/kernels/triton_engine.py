@@ -30,8 +30,8 @@ from harmax.kernels.triton_passes import SLOTS
 NEAR = {torch.float32: 0.05, torch.float16: 0.25}
 """A pair is near when s <= NEAR (|x|^2 + |w|^2): above it a product of that dtype is precise enough."""
 
-LISTED_NEAR = {torch.float32: 0.05, torch.float16: 1e-4}
-"""The same for pairs whose gradient stays out of the products: float32 sums of halves, which are exact, bear more."""
+LISTED_NEAR = 1e-4
+"""The same for pairs whose gradient stays out of the products, where these have exact factors and float32 sums."""
 
 TILE: dict[str, Any] = {"BM": 8, "BN": 128, "num_warps": 2}
 """Of the passes over products: a warp has whole stretches of rows, so that sums along them stay inside it."""
@@ -97,6 +97,11 @@ class Rows(NamedTuple):
         return Rows(**{k: v[..., place] if k in tables else v[place] for k, v in self._asdict().items()})
 
 
+def is_compiled(v: Tensor) -> bool:
+    """Whether kernels for this tensor are compiled; else they are interpreted."""
+    return v.is_cuda
+
+
 def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> None:
     """``a @ b`` into `out`, or added to it, summed in float32."""
     if not a.is_cuda:  # only ever under Triton's interpreter, where halves would be summed in halves
@@ -127,7 +132,7 @@ def scale_in_place(gradient: Tensor, factor: Tensor) -> Tensor:
     """Multiply by a scalar that only the device knows; where that is 1, as it mostly is, nothing is read or written."""
     if gradient.numel():
         shape = ("scale", gradient.device, gradient.dtype, gradient.numel(), gradient.data_ptr() % 16, factor.dtype)
-        Launcher(shape, compiled=gradient.is_cuda)(
+        Launcher(shape, compiled=is_compiled(gradient))(
             gradients.scale_in_place, programs(gradient.numel(), 4096), gradient, factor, gradient.numel(), BN=4096
         )  # fmt: skip
     return gradient
@@ -162,9 +167,13 @@ class Engine:
         self.product_dtype = torch.float16 if halves else torch.float32
         self.weight_dtype, self.g_type = (torch.bfloat16, tl.bfloat16) if halves else (torch.float32, tl.float32)
         self.padded = pitch(self.classes)
-        self.near, self.listed_near = NEAR[self.product_dtype], LISTED_NEAR[self.product_dtype]
+        # What a bfloat16 holds exactly needs no centre taken out of what weights are multiplied by, and only the very
+        # nearest pairs must stay out of the products: all that cancels are float32 sums of exact terms.
+        self.exact = halves and all(v.dtype == self.weight_dtype for v in (self.x_BD, self.w_VD))
+        self.near = NEAR[self.product_dtype]
+        self.listed_near = LISTED_NEAR if self.exact else self.near
         self.width = min(1024, 1 << max(4, (self.features - 1).bit_length()))
-        self.launch = Launcher(self._shape(), compiled=self.x_BD.is_cuda)
+        self.launch = Launcher(self._shape(), compiled=is_compiled(self.x_BD))
 
     def _shape(self) -> Hashable:
         """Everything that compiled kernels depend on."""
@@ -232,7 +241,7 @@ class Engine:
             self.share_sum, self.share_V = share_V.sum(), F.pad(share_V, (0, self.padded - self.classes))
         self.smoothed = {"SMOOTHED": self.share_V is not None}
         # Triton's interpreter knows no hardware.
-        self.fast = {"FAST": self.product_dtype == torch.float16 and self.x_BD.is_cuda}
+        self.fast = {"FAST": self.product_dtype == torch.float16 and is_compiled(self.x_BD)}
 
     def _prepare(self) -> None:
         """Make the operands, in the memory of the gradients: a part of these is written when its operand was used last.
@@ -257,16 +266,17 @@ class Engine:
         self.buffer = self._new(self.rows[0].stop * pitch(self.columns[0].stop), dtype=self.product_dtype)
         self.products = (slice(0), slice(0)), self.buffer
         self._products(self.rows[0], self.columns[0])
-        # What the weights are multiplied by. What a bfloat16 holds exactly needs no centre taken out: all that cancels
-        # then are float32 sums of exact terms.
-        exact = all(v.dtype == self.weight_dtype for v in (self.x_BD, self.w_VD)) and halves
-        self.center_D, self.offset_D = center_D, torch.zeros_like(center_D) if exact else center_D
-        self.x_factor, self.w_factor = self.x_BD, self.w_VD
-        if not exact:
-            self.x_factor, self.w_factor = (
-                (v - center_D).to(self.weight_dtype) if halves else operand.matrix
-                for v, operand in ((self.x_BD, self.x), (self.w_VD, self.w))
-            )
+        self.center_D, self.offset_D = center_D, torch.zeros_like(center_D) if self.exact else center_D
+        # What the weights are multiplied by, for the other's gradient.
+        self.x_factor = self._factor(self.x_BD, self.x.matrix) if self.wanted.w else self.x_BD
+        self.w_factor = self._factor(self.w_VD, self.w.matrix) if self.wanted.x else self.w_VD
+
+    def _factor(self, v: Tensor, operand: Tensor) -> Tensor:
+        if self.exact:
+            return v
+        if self.product_dtype == torch.float32:
+            return operand
+        return torch.sub(v, self.center_D, out=self._new(*v.shape, dtype=self.weight_dtype))
 
     def _begin(self) -> None:
         """Read the settings, and fill the tables with what they start from."""

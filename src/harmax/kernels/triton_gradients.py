@@ -77,7 +77,8 @@ def finish_rows(
         place = W + target[:, None] * w_stride + (start + d)[None, :]
         w = tl.load(place, mask=pulled[:, None] & within, other=0.0).to(tl.float32)
         product = tl.load(PRODUCT + i[:, None] * features + (start + d)[None, :], mask=inside, other=0.0)
-        product -= tl.where(pulled[:, None], written[:, None] * (w - offset), 0.0)
+        factor = (w - offset).to(G_TYPE).to(tl.float32)  # as it was multiplied
+        product -= tl.where(pulled[:, None], written[:, None] * factor, 0.0)
         if SMOOTHED:
             center = tl.load(CENTER + start + d, mask=start + d < features, other=0.0)[None, :] - offset
             dx = exact[:, None] * (x - offset) - product - (exact - rounded)[:, None] * center

@@ -61,6 +61,8 @@ def statistics_near(
     half = 0.5 * tl.load(EXPONENT)
     here = tl.arange(0, BN)
     for row in range(tl.program_id(0) * BM, tl.minimum(rows, tl.program_id(0) * BM + BM)):
+        # Kept here through all splits: what one thread stores the others might not see in time.
+        count = tl.load(COUNT + row)
         for split in range(splits):
             if (tl.load(NEAR_ROW + split * stride + row) & 1) != 0:
                 target = tl.load(TARGET + row)
@@ -70,7 +72,6 @@ def statistics_near(
                 least, total, dot = tl.load(state), tl.load(state + stride), tl.load(state + 2 * stride)
                 share_log, beaten = tl.load(state + 3 * stride), tl.load(state + 4 * stride)
                 hits, share_hits = tl.load(state + 5 * stride), tl.load(state + 6 * stride)
-                count = tl.load(COUNT + row)
                 end = tl.minimum(columns, (split + 1) * span)
                 for start in range(split * span, end, BN):
                     s, norms, j = _distances(
@@ -100,7 +101,7 @@ def statistics_near(
                     t = tl.where(hit, float("inf"), t)
                     now = tl.minimum(least, tl.min(t))
                     inverse = 1.0 / tl.where(now < float("inf"), now, 1.0)
-                    moved = tl.where(least < float("inf"), tl.log2(least * inverse), 0.0)
+                    moved = tl.where((now < least) & (least < float("inf")), tl.log2(least * inverse), 0.0)
                     shrink = tl.exp2(-half * moved)
                     log_ratio = tl.log2(t * inverse)
                     q = tl.exp2(-half * log_ratio)
@@ -119,8 +120,8 @@ def statistics_near(
                 tl.store(state + 4 * stride, beaten)
                 tl.store(state + 5 * stride, hits)
                 tl.store(state + 6 * stride, share_hits)
-                tl.store(COUNT + row, count)
                 tl.store(NEAR_ROW + split * stride + row, 2)
+        tl.store(COUNT + row, count)
 
 
 @triton.jit

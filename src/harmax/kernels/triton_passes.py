@@ -60,7 +60,7 @@ def prepare(
 ):  # fmt: skip
     """Copy some rows, less the centre, in the products' dtype, scaled by powers of two; squared norms and scales.
 
-    float16 has the mantissa for it (bfloat16 fits in whole) but not the range: a row's norm becomes 128 to 256.
+    float16 has the mantissa for it (bfloat16 fits in whole) but not the range: a row's norm becomes 64 to 128.
     """
     i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = i < rows, tl.arange(0, BD)
@@ -75,8 +75,8 @@ def prepare(
     if SCALED:
         # The exponent's bits of sqrt(norm), turned round; rows of zeros and of infinities stay as they are.
         bits = (tl.sqrt(norm).to(tl.int32, bitcast=True) >> 23) & 255
-        bits = tl.where((bits > 0) & (bits < 255), bits, 134)
-        bits = tl.minimum(tl.maximum(2 * 127 + 7 - bits, 1), 254)
+        bits = tl.where((bits > 0) & (bits < 255), bits, 133)
+        bits = tl.minimum(tl.maximum(2 * 127 + 6 - bits, 1), 254)
         scale = (bits << 23).to(tl.float32, bitcast=True)
     sums = tl.zeros([BR, BD], tl.float32)
     for start in range(0, features, BD):
@@ -179,7 +179,8 @@ def statistics(
         reference = tl.where(now < float("inf"), now, 1.0)
         inverse = 1.0 / reference
         # What was summed so far is relative to an older, larger reference.
-        moved = tl.where(least < float("inf"), log2(least * inverse, FAST), 0.0)
+        # Exactly 0 where nothing moved: its rounding would be multiplied in at every tile.
+        moved = tl.where((now < least) & (least < float("inf")), log2(least * inverse, FAST), 0.0)
         shrink = tl.exp2(-half * moved)
         log_ratio = log2(t * inverse[:, None], FAST)
         q = tl.exp2(-half * log_ratio)
@@ -197,7 +198,7 @@ def statistics(
         least = now
 
     seen = here & ((tl.min(gap, 1) <= 0) | (least == target_t) | (least < tiny))
-    beaten = tl.maximum(beaten, (least < target_t).to(tl.float32))
+    beaten = tl.where(least >= target_t, beaten, 1.0)  # also where one of them is NaN
     clear = here & (seen == 0)
     tl.store(STATE + i, least, mask=clear)
     tl.store(STATE + stride + i, total + tl.sum(totals, 1), mask=clear)
@@ -349,10 +350,11 @@ def finish(
 
 
 @triton.jit
-def _rounded(x, LIKE):
+def _rounded(x, LIKE, FAST: tl.constexpr):
     """x as a bfloat16 would hold it, in float32; Dekker's split, because conversions are as slow as logarithms."""
     if LIKE.dtype.element_ty == tl.bfloat16:
-        c = x * 65537.0
+        # A product fused with the difference would give x back.
+        c = libdevice.mul_rn(x, 65537.0) if FAST else x * 65537.0
         return c - (c - x)
     return x
 
@@ -408,7 +410,7 @@ def weigh(
             g = factor * tl.exp2(-(half + 1.0) * log_ratio)
         # Whatever the products make of the target is overwritten.
         g = tl.where((first + j)[None, :] == target, target_g, g)
-        wide = _rounded(g, G)
+        wide = _rounded(g, G, FAST)
         sums += wide
         place_row = ROW_SUM + tl.program_id(0) * rows + i
         tl.store(place_row, tl.sum(wide, 1, keep_dims=True), mask=here)
