@@ -8,6 +8,7 @@ from harmax.cli.bench import Bench
 from harmax.cli.data import PrepareData
 from harmax.cli.doctor import Doctor
 from harmax.cli.listing import List
+from harmax.cli.pretrain import Pretrain
 from harmax.cli.report import WriteReport
 from harmax.cli.run import Reproduce, RunExperiment
 from harmax.cli.usage import UsageError
@@ -19,6 +20,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "analyze": Analyze,
     "report": WriteReport,
     "data": PrepareData,
+    "pretrain": Pretrain,
     "bench": Bench,
     "doctor": Doctor,
 }

@@ -1,0 +1,76 @@
+"""Where metrics can go besides metrics.jsonl, if its library is installed and its name is given."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from harmax.functional import unknown
+from harmax.train.spec import PretrainSpec
+
+
+class Logger(Protocol):
+    """Takes lines of metrics."""
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Take one line."""
+
+    def close(self) -> None:
+        """Finish, however the run ended."""
+
+
+class TensorBoardLogger:
+    """Scalars in OUTPUT/tensorboard."""
+
+    def __init__(self, spec: PretrainSpec, output: Path) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(output / "tensorboard"))
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Write every number of a line under its name."""
+        for name, value in record.items():
+            if name != "step":
+                self._writer.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        """Write what is buffered."""
+        self._writer.close()
+
+
+class WandbLogger:
+    """A run of Weights & Biases, named like the output folder; a run that goes on is the same run there."""
+
+    def __init__(self, spec: PretrainSpec, output: Path) -> None:
+        wandb = importlib.import_module("wandb")
+        name = output.resolve().name
+        self._run = wandb.init(
+            project="harmax", name=name, id=name, resume="allow", dir=str(output), config=spec.identity
+        )
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Send one line."""
+        self._run.log({name: value for name, value in record.items() if name != "step"}, step=record["step"])
+
+    def close(self) -> None:
+        """Send what is buffered."""
+        self._run.finish()
+
+
+LOGGERS: dict[str, Callable[[PretrainSpec, Path], Logger]] = {
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandbLogger,
+}
+
+
+def check_loggers(names: tuple[str, ...]) -> None:
+    """Refuse names that mean nothing, and libraries that are not there."""
+    for name in names:
+        if name not in LOGGERS:
+            raise ValueError(unknown("logger", name, LOGGERS))
+        if importlib.util.find_spec(name) is None:
+            raise ValueError(
+                f"`{name}` must be installed to log there, and it is not; run `pip install {name}`, or leave it out: "
+                "metrics.jsonl is always written."
+            )

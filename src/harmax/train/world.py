@@ -1,0 +1,124 @@
+"""The processes of a run: who this one is, what they agree on, and how a model is spread over them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+from harmax.environment import choose_device
+from harmax.train.model import NextTokenLoss
+from harmax.train.spec import PretrainSpec
+
+
+@dataclass(frozen=True)
+class World:
+    """This process among all: rank `rank` of `size`."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and speaks."""
+        return self.rank == 0
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum over all processes."""
+        if dist.is_initialized():
+            dist.all_reduce(values)
+        return values
+
+    def wait(self) -> None:
+        """Go on once everyone is here."""
+        if dist.is_initialized():
+            dist.barrier()
+
+    def tell(self, message: str | None) -> str | None:
+        """Return what the first process says, on every process."""
+        if not dist.is_initialized():
+            return message
+        box = [message]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        return box[0]
+
+
+@contextmanager
+def joined(spec: PretrainSpec, device: str | None = None) -> Iterator[World]:
+    """Join the processes that torchrun started, or be the only one."""
+    launched = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
+    if spec.engine == "single":
+        if launched > 1:
+            raise ValueError(f"`engine` must be ddp or fsdp with {launched} processes, got single; name one.")
+        yield World(0, 1, torch.device(choose_device(device)))
+        return
+    # torchrun's processes find each other once: a program of several runs starts the group itself, and keeps it.
+    starts = not dist.is_initialized()
+    if starts and "RANK" not in os.environ:
+        raise ValueError(
+            f"`engine` {spec.engine} must be started by torchrun, got a plain process; put `torchrun --nproc-per-node "
+            "N -m harmax.cli.main` in place of `harmax`, or take engine single."
+        )
+    place = torch.device(choose_device(device))
+    if place.type == "cuda":
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(place)
+    if starts:
+        if place.type == "cuda":
+            dist.init_process_group("nccl", device_id=place)
+        else:
+            dist.init_process_group("gloo")
+    try:
+        yield World(dist.get_rank(), dist.get_world_size(), place)
+    finally:
+        if starts:
+            dist.destroy_process_group()
+
+
+def spread(loss: NextTokenLoss, spec: PretrainSpec, world: World) -> nn.Module:
+    """Put a model on its device and hand it to the engine; its parameters are final afterwards."""
+    loss.to(world.device)
+    if spec.compile and spec.engine != "fsdp":
+        loss.compile()
+    if spec.engine == "ddp":
+        ids = [world.device] if world.device.type == "cuda" else None
+        return DistributedDataParallel(loss, device_ids=ids)
+    if spec.engine == "fsdp":
+        mesh = init_device_mesh(world.device.type, (world.size,))
+        for block in loss.model.transformer.h:
+            if spec.compile:
+                block.compile()
+            fully_shard(block, mesh=mesh)
+        fully_shard(
+            loss, mesh=mesh
+        )  # what is left, embedding and head among it, is one group: a tied matrix is sharded once
+    return loss
+
+
+def without_exchange(module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    """Surround a backward pass whose gradients are only added up; those of the `last` are exchanged."""
+    if isinstance(module, DistributedDataParallel):
+        return nullcontext() if last else module.no_sync()
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(last)
+    return nullcontext()
+
+
+def gather_no_longer(module: nn.Module) -> None:
+    """Spread parameters out again after a pass without a backward pass, which would have done it."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Gather a parameter that may be spread over processes; every process must ask."""
+    tensor = tensor.detach()
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,53 @@
+"""A GPT-2 that trains in a second, and how its runs are compared."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from harmax.files import from_json
+from harmax.train import PRESETS, PretrainSpec
+
+# What a step computes; the rest of a line says how long it took.
+NUMBERS = ("step", "tokens", "loss", "lr", "gradient_norm", "val_loss", "epochs")
+KILLED_AT = 9  # between the checkpoints of 8 and 12
+
+
+def spec(**fields: Any) -> PretrainSpec:
+    sizes = dict(
+        n_embd=16, context=16, vocab=50, sequences=8, micro_batch=2, steps=20, warmup=2, evaluation_sequences=7
+    )
+    every = dict(evaluate_every=10, checkpoint_every=4)
+    return replace(PRESETS["smoke"], **{**sizes, **every, **fields})
+
+
+def lines(output: Path) -> list[dict[str, Any]]:
+    return [from_json(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+
+
+def curve(output: Path) -> list[dict[str, Any]]:
+    return [{name: line[name] for name in NUMBERS if name in line} for line in lines(output)]
+
+
+def weights(output: Path) -> dict[str, torch.Tensor]:
+    return load_file(output / "model" / "model.safetensors")
+
+
+def assert_same_up_to_rounding(output: Path, reference: Path) -> None:
+    """Loss curves and final weights agree as far as sums in another order can."""
+    ours, theirs = lines(output), lines(reference)
+    assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+    for name in ("loss", "val_loss", "gradient_norm"):
+        pairs = [(a[name], b[name]) for a, b in zip(ours, theirs, strict=True) if name in a and name in b]
+        torch.testing.assert_close(*map(torch.tensor, zip(*pairs, strict=True)), rtol=2e-5, atol=1e-6)
+    found, wanted = weights(output), weights(reference)
+    assert found.keys() == wanted.keys()
+    for name in wanted:
+        a, b = found[name], wanted[name]
+        if name.endswith("c_attn.bias"):
+            # A bias of the keys moves no attention: its gradient is rounding alone, which Adam blows up to a step.
+            width = len(a) // 3
+            a, b = (torch.cat([t[:width], t[2 * width :]]) for t in (a, b))
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
