@@ -337,3 +337,50 @@ def test_bad_input(monkeypatch):
     monkeypatch.setattr(triton, "INSTALLED", None)
     with pytest.raises(RuntimeError, match="needs Triton, which is not installed; pip install triton"):
         harmonic_loss(x, w, target, impl="triton")
+
+
+def test_many_tiles_do_not_wear_a_sum_down(monkeypatch):
+    monkeypatch.setattr(triton_engine, "PROGRAMS", 1)
+    x, w, target = draw(rows=6, features=8, classes=3000)
+    want = brute_force(x, w, target, exponent=256.0, reduction="none")
+    loss, dx, _ = run(x, w, target, exponent=256.0, reduction="none")
+    assert error(loss, want.loss) < 3e-5
+    assert error(dx, want.dx) < 1e-4
+
+
+@pytest.mark.parametrize("dtypes", [(torch.bfloat16, torch.float32), (torch.float16, torch.float16)])
+@pytest.mark.parametrize("distance", [0.02, 0.2])
+def test_next_to_a_centre_in_dtypes_that_must_be_rounded(dtypes, distance):
+    x, w, _ = draw(rows=24, features=32)
+    x = w[:24] + distance * x * (w[:24].norm(dim=1) / x.norm(dim=1))[:, None]
+    target = torch.arange(24).roll(1)
+    x, w = (v.to(dtype) for v, dtype in zip((x, w), dtypes, strict=True))
+    want = brute_force(x, w, target, exponent=6.0)
+    loss, dx, dw = run(x, w, target, exponent=6.0)
+    assert error(loss, want.loss) < 1e-4
+    assert max(error(dx, want.dx), error(dw, want.dw)) < 6e-3
+
+
+def test_a_scaled_loss_keeps_small_gradients_in_float16():
+    x, w, target = draw(rows=256, features=16, classes=300, dtype=torch.float16)
+    x = w[target[:256]] + 0.01 * x
+    x, w = (v.to(DEVICE).requires_grad_() for v in (x, w))
+    loss = 65536.0 * harmonic_loss(x, w, target.to(DEVICE), exponent=4.0, impl="triton")
+    wide = [v.detach().float().requires_grad_() for v in (x, w)]
+    want = torch.autograd.grad(65536.0 * harmonic_loss(*wide, target.to(DEVICE), exponent=4.0, impl="eager"), wide)
+    for got, right in zip(torch.autograd.grad(loss, (x, w)), want, strict=True):
+        assert error(got, right) < 6e-3
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice")  # the interpreter's
+def test_a_row_of_nan_hits_nothing():
+    x, w, target = draw(rows=3)
+    x[1] = torch.nan
+    output = harmonic_loss(x.to(DEVICE), w.to(DEVICE), target.to(DEVICE), impl="triton", return_stats=True)
+    assert not output.hit[1]
+
+
+def test_everything_must_be_on_one_device():
+    x, w, target = (v.to(DEVICE) for v in draw())
+    with pytest.raises(ValueError, match="`weight` must be on `input`'s device"):
+        harmonic_loss(x, w, target, weight=torch.ones(70, device="meta"), impl="triton")
