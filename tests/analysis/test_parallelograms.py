@@ -19,9 +19,7 @@ from harmax.analysis import (
     ranked_quadruples,
     sample_quadruples,
 )
-
-PAIRS = np.arange(200).reshape(100, 2)  # tokens 0 : 1, 2 : 3, ...
-GAUSSIAN_MEDIAN = 2 * np.sqrt(np.log(2))  # of |a - b - c + d| / sqrt(E |a|^2) for Gaussian points in the plane
+from planted_words import GAUSSIAN_MEDIAN, PAIRS
 
 
 def cloud(tokens: int = 400, features: int = 16, seed: int = 0) -> np.ndarray:

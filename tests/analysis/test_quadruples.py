@@ -15,9 +15,7 @@ from harmax.analysis import (
     sample_quadruples,
 )
 from harmax.analysis.quadruples import KEEP
-
-PAIRS = np.arange(200).reshape(100, 2)  # tokens 0 : 1, 2 : 3, ...
-GAUSSIAN_MEDIAN = 2 * np.sqrt(np.log(2))  # of |a - b - c + d| / sqrt(E |a|^2) for Gaussian points in the plane
+from planted_words import GAUSSIAN_MEDIAN, PAIRS
 
 
 def test_quadruples_are_of_two_pairs_and_none_comes_twice() -> None:

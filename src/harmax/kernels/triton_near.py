@@ -7,6 +7,8 @@ program looks at BM rows, and where none is near it leaves at once. The words ar
 import triton
 import triton.language as tl
 
+from harmax.kernels.triton_passes import rebase
+
 
 @triton.jit
 def _exact_distance(X, W, row, x_stride, column, w_stride, features, BD: tl.constexpr):
@@ -100,9 +102,7 @@ def statistics_near(
                     t = tl.maximum(s, tiny, propagate_nan=tl.PropagateNan.ALL) + softening
                     t = tl.where(hit, float("inf"), t)
                     now = tl.minimum(least, tl.min(t))
-                    inverse = 1.0 / tl.where(now < float("inf"), now, 1.0)
-                    moved = tl.where((now < least) & (least < float("inf")), tl.log2(least * inverse), 0.0)
-                    shrink = tl.exp2(-half * moved)
+                    inverse, moved, shrink = rebase(least, now, half, False)
                     log_ratio = tl.log2(t * inverse)
                     q = tl.exp2(-half * log_ratio)
                     if DOT:

@@ -35,6 +35,15 @@ def log2(x, FAST: tl.constexpr):
 
 
 @triton.jit
+def rebase(least, now, half, FAST: tl.constexpr):
+    """Move sums to a smaller reference: its inverse, log2 of old / new, and what the sums are multiplied by."""
+    inverse = 1.0 / tl.where(now < float("inf"), now, 1.0)
+    # Exactly 0 where nothing moved: a rounding would be multiplied in at every tile.
+    moved = tl.where((now < least) & (least < float("inf")), log2(least * inverse, FAST), 0.0)
+    return inverse, moved, tl.exp2(-half * moved)
+
+
+@triton.jit
 def find_center(W, OUT, w_stride, step, count, features, BS: tl.constexpr, BD: tl.constexpr):
     """The mean of every `step`-th centre where it dominates their spread, else 0: distances keep, cancellation goes."""
     i, d = tl.arange(0, BS), tl.arange(0, BD)
@@ -176,12 +185,7 @@ def statistics(
         gap = tl.minimum(gap, t - (x_margin[:, None] + near * w_norm[None, :]))
 
         now = tl.minimum(least, tl.min(t, 1))
-        reference = tl.where(now < float("inf"), now, 1.0)
-        inverse = 1.0 / reference
-        # What was summed so far is relative to an older, larger reference.
-        # Exactly 0 where nothing moved: its rounding would be multiplied in at every tile.
-        moved = tl.where((now < least) & (least < float("inf")), log2(least * inverse, FAST), 0.0)
-        shrink = tl.exp2(-half * moved)
+        inverse, moved, shrink = rebase(least, now, half, FAST)
         log_ratio = log2(t * inverse[:, None], FAST)
         q = tl.exp2(-half * log_ratio)
         if DOT:
