@@ -82,10 +82,11 @@ def gpu_rows() -> list[figures.Row]:
 
 def gpu_table(rows: Sequence[figures.Row]) -> str:
     """Costs on a GPU, a row a shape and implementation."""
-    table = ["| tokens x D x V | | time, ms | ratio | memory, MiB | error |", "|---|---|---|---|---|---|"]
+    table = ["| tokens x D x V | | time, ms | ratio | host, ms | memory, MiB | error |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         shape, time = " x ".join(map(str, figures.shape_of(row))), figures.cost(row, "time")
-        costs = f"{time:.{1 if time >= 10 else 2}f} | {row['time_ratio']:.2f} | {figures.cost(row, 'memory'):.0f}"
+        times = f"{time:.{1 if time >= 10 else 2}f} | {row['time_ratio']:.2f} | {row['host_ms']:.1f}"
+        costs = f"{times} | {figures.cost(row, 'memory'):.0f}"
         error = "" if row["error"] is None else f"{row['error']:.0e}"
         table.append(f"| {shape} | {figures.label(row['impl'])} | {costs} | {error} |")
     return "\n".join(table)
@@ -100,7 +101,8 @@ def gpu_section(rows: Sequence[figures.Row]) -> str:
     named = " and ".join(words for impl, words in others.items() if any(row["impl"] == impl for row in shown))
     beside = f", with {named}" if named else ""
     return f"""On one {rows[0]["gpu"]}, {rows[0]["dtype"]}, torch {rows[0]["torch"]}{beside}.
-Memory here is with the gradients of features and weight.
+Time is the GPU's, with the host ahead of it as in training; what the host needs to queue a step is beside it, and is what
+a step takes where nothing else is queued and that is more. Memory here is with the gradients of features and weight.
 
 {gpu_table(shown)}
 
@@ -120,6 +122,7 @@ def bench_page(rows: Sequence[figures.Row]) -> str:
     for name, caption in figures.CAPTIONS.items():
         parts += [f"![{name}]({name}.png)", caption]
     parts += [
+        "Time: the GPU's, with the host ahead of it as in training. Host: what the processor needs to queue a step. "
         "Ratio: time relative to the faster `F.cross_entropy`, eager or compiled (in sweeps: compiled). Memory: the "
         "most a step holds beyond its inputs, gradients among it. Error: the largest relative error of loss and "
         "gradients against float64, where that was computed.",

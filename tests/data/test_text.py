@@ -205,7 +205,7 @@ def test_what_looks_special_in_a_document_is_plain_text(tmp_path: Path, encoding
     ("name", "data", "error", "message"),
     [
         ("a.txt", b"caf\xe9", DamagedError, r"a.txt must be UTF-8"),
-        ("a.txt.gz", gzip.compress(b"quite plain")[:-9], DamagedError, r"a.txt.gz must be a whole .gz file"),
+        ("a.txt.gz", gzip.compress(b"quite plain", mtime=0)[:-9], DamagedError, r"a.txt.gz must be a whole .gz file"),
         ("a.txt.xz", b"plain", DamagedError, r"a.txt.xz must be a whole .xz file"),
         ("a.jsonl", b'{"text": "x"}\n{"te', DamagedError, r"line 2 of .*a.jsonl must be a JSON object"),
         (

@@ -51,21 +51,23 @@ def test_a_missing_task_is_named(tmp_path: Path) -> None:
         load_pairs("antonyms", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (gzip.compress(json.dumps(ROWS).encode())[:-20], "must be whole"),
-        (b"not a packed file", "must be whole"),
-        (gzip.compress(b"\xff\xfe\x00"), "must be whole and UTF-8"),
-        (gzip.compress(b'[{"input": "a"'), "must be JSON"),
-        (gzip.compress(b"[]"), "must be a list of word pairs"),
-        (gzip.compress(b'{"input": "a", "output": "b"}'), "must be a list of word pairs, got dict"),
-        (gzip.compress(b'[{"input": "a", "output": "b"}, {"input": "a"}]'), "in row 1"),
-        (gzip.compress(b'[{"input": "a", "output": 5}]'), "in row 0"),
-        (gzip.compress(b'[{"input": "  ", "output": "b"}]'), "in row 0"),
-        (gzip.compress(b'[["a", "b"]]'), "in row 0"),
-    ],
-)
+BROKEN = {
+    "cut short": (gzip.compress(json.dumps(ROWS).encode())[:-20], "must be whole"),
+    "not packed": (b"not a packed file", "must be whole"),
+    "not text": (gzip.compress(b"\xff\xfe\x00"), "must be whole and UTF-8"),
+    "not JSON": (gzip.compress(b'[{"input": "a"'), "must be JSON"),
+    "empty": (gzip.compress(b"[]"), "must be a list of word pairs"),
+    "no list": (gzip.compress(b'{"input": "a", "output": "b"}'), "must be a list of word pairs, got dict"),
+    "half a pair": (gzip.compress(b'[{"input": "a", "output": "b"}, {"input": "a"}]'), "in row 1"),
+    "a number": (gzip.compress(b'[{"input": "a", "output": 5}]'), "in row 0"),
+    "a blank": (gzip.compress(b'[{"input": "  ", "output": "b"}]'), "in row 0"),
+    "a list of lists": (gzip.compress(b'[["a", "b"]]'), "in row 0"),
+}
+"""What is broken: the file, and what its error says. By name, as packed bytes hold the time and so do their test names.
+"""
+
+
+@pytest.mark.parametrize(("content", "message"), BROKEN.values(), ids=BROKEN)
 def test_what_is_not_whole_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DamagedError, match=message):
         load_pairs("synonym", write(tmp_path, content))

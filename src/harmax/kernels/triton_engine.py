@@ -63,6 +63,9 @@ class Rows(NamedTuple):
     """What is known of rows, all of them or a block of views into that: the passes' tables, in their words."""
 
     x_RD: Tensor
+    norm_R: Tensor
+    """Of x as it is multiplied, squared."""
+    factor_R: Tensor
     target_R: Tensor
     scale_R: Tensor
     distance_R: Tensor
@@ -113,14 +116,15 @@ def multiply(a: Tensor, b: Tensor, out: Tensor, *, add: bool = False) -> None:
         torch.addmm(out, a, b, out_dtype=out.dtype, out=out) if add else torch.mm(a, b, out_dtype=out.dtype, out=out)
 
 
-def eights(count: int) -> list[slice]:
-    """Cut a range where the last multiple of 8 is: cuBLAS is five times slower on what is not one, however aligned.
+def eights(count: int, *by_row: Tensor) -> list[tuple[int, tuple[Tensor, ...]]]:
+    """Cut matrices of so many rows where the last multiple of 8 is, with the number of rows before each part.
 
-    >>> eights(20)
-    [slice(0, 16, None), slice(16, 20, None)]
+    cuBLAS is five times slower on what is no multiple, however aligned. Most are, and views cost time, too.
     """
     even = count // 8 * 8
-    return [part for part in (slice(0, even), slice(even, count)) if part.start < part.stop]
+    if even in (0, count):
+        return [(0, by_row)]
+    return [(0, tuple(v[:even] for v in by_row)), (even, tuple(v[even:] for v in by_row))]
 
 
 def programs(count: int, size: int) -> tuple[int]:
@@ -131,8 +135,8 @@ def programs(count: int, size: int) -> tuple[int]:
 def scale_in_place(gradient: Tensor, factor: Tensor) -> Tensor:
     """Multiply by a scalar that only the device knows; where that is 1, as it mostly is, nothing is read or written."""
     if gradient.numel():
-        shape = ("scale", gradient.device, gradient.dtype, gradient.numel(), gradient.data_ptr() % 16, factor.dtype)
-        Launcher(shape, compiled=is_compiled(gradient))(
+        shape = ("scale", gradient.dtype, gradient.numel(), gradient.data_ptr() % 16, factor.dtype)
+        Launcher(shape, gradient.device)(
             gradients.scale_in_place, programs(gradient.numel(), 4096), gradient, factor, gradient.numel(), BN=4096
         )  # fmt: skip
     return gradient
@@ -173,7 +177,7 @@ class Engine:
         self.near = NEAR[self.product_dtype]
         self.listed_near = LISTED_NEAR if self.exact else self.near
         self.width = min(1024, 1 << max(4, (self.features - 1).bit_length()))
-        self.launch = Launcher(self._shape(), compiled=is_compiled(self.x_BD))
+        self.launch = Launcher(self._shape(), self.x_BD.device)
 
     def _shape(self) -> Hashable:
         """Everything that compiled kernels depend on."""
@@ -181,7 +185,7 @@ class Engine:
         vectors = tuple((v.shape, v.stride(), v.dtype, v.data_ptr() % 16) for v in (self.x_BD, self.w_VD))
         settings = (problem.weight_V is None, problem.label_smoothing > 0, problem.ignore_index, problem.target.dtype)
         blocks = (self.rows[0].stop if self.rows else 0, self.columns[0].stop)
-        return (self.x_BD.device, vectors, settings, self.wanted, *blocks, *TILE.values())
+        return (vectors, settings, self.wanted, *blocks, *TILE.values())
 
     def _new(self, *shape: int, dtype: torch.dtype = torch.float32, fill: float | None = None) -> Tensor:
         return self.x_BD.new_empty(shape, dtype=dtype) if fill is None else self.x_BD.new_full(shape, fill, dtype=dtype)
@@ -190,21 +194,20 @@ class Engine:
         """Compute everything that is wanted."""
         self.dx_BD = self.x_BD.new_empty(self.x_BD.shape if self.wanted.x else 0)
         self.dw_VD = self.w_VD.new_empty(self.w_VD.shape if self.wanted.w else 0)
-        if self.tokens:
-            self._prepare()
+        if not self.tokens:
+            none_B, zero = self._new(0), self._new(fill=0.0)
+            return Result(none_B, none_B.clone(), none_B.bool(), self.dx_BD, self.dw_VD.zero_(), zero)
+        self._prepare()
         # The device has a product to do meanwhile.
         self.all = known = self._tables()
         self.blocks = {place.start: known.block(place) for place in self.rows}
-        if self.tokens:
-            self._begin()
-            self._do_rows() if len(self.columns) == 1 else self._do_blocks()
-        else:
-            self.dw_VD.zero_()
+        self._begin()
+        self._do_rows() if len(self.columns) == 1 else self._do_blocks()
         dexponent = known.dexponent_R.sum() if self.wanted.exponent else self._new(fill=0.0)
         return Result(known.loss_R, known.logsumexp_R, known.hit_R, self.dx_BD, self.dw_VD, dexponent)
 
     def _tables(self) -> Rows:
-        count, first = self.tokens, self.rows[0].stop if self.rows else 0
+        count, first = self.tokens, self.rows[0].stop
         blocks = max(1, -(-first // TILE["BM"]))
         # Enough programs to fill the device, each with columns enough to be worth it.
         width = pitch(self.columns[0].stop)
@@ -212,6 +215,8 @@ class Engine:
         self.span = -(-width // (self.splits * TILE["BN"])) * TILE["BN"]
         return Rows(
             x_RD=self.x_BD,
+            norm_R=self.x.norm[:count],
+            factor_R=self.x.factor[:count],
             target_R=aligned(self.problem.target),
             scale_R=aligned(self.scale()),
             distance_R=self._new(count),
@@ -311,10 +316,9 @@ class Engine:
         if place != (rows, columns):
             count, width = rows.stop - rows.start, columns.stop - columns.start
             whole = self.buffer[: count * pitch(width)].view(count, pitch(width))
-            product_RC = whole[:, :width]
-            w_CD = self.w.matrix[columns]
-            for part in eights(width):
-                multiply(self.x.matrix[rows], w_CD[part].T, product_RC[:, part])
+            product_RC, x_RD = whole[:, :width], self.x.matrix[rows]
+            for _, (w_CD, product_CR) in eights(width, self.w.matrix[columns], product_RC.T):
+                multiply(x_RD, w_CD.T, product_CR.T)
             if width < pitch(width):
                 whole[:, width:].zero_()
             self.products = (rows, columns), product_RC
@@ -328,7 +332,7 @@ class Engine:
         for place in self.rows:
             rows = self.blocks[place.start]
             self._gather_statistics(rows, place, columns)
-            self._finish_losses(rows, place)
+            self._finish_losses(rows)
             if not (self.wanted.x or self.wanted.w):
                 continue
             weight_RC = self._weigh(rows, place, columns)
@@ -350,7 +354,7 @@ class Engine:
             rows = self.blocks[place.start]
             for columns in self.columns:
                 self._gather_statistics(rows, place, columns)
-            self._finish_losses(rows, place)
+            self._finish_losses(rows)
         if not (self.wanted.x or self.wanted.w):
             return
         sum_BD = self._new(*self.x_BD.shape) if self.wanted.x else None
@@ -376,10 +380,10 @@ class Engine:
         size = 4 * math.prod(shape)
         return free[:size].view(torch.float32).view(shape) if size <= free.nbytes else self._new(*shape)
 
-    def _products_and_norms(self, rows: Rows, place: slice, product_RC: Tensor) -> tuple[Any, ...]:
+    def _products_and_norms(self, rows: Rows, product_RC: Tensor) -> tuple[Any, ...]:
         """Name what every pass reads first."""
         return (
-            product_RC.stride(0), self.x.norm[place], self.x.factor[place], self.w.norm, self.w.factor, self.share_V,
+            product_RC.stride(0), rows.norm_R, rows.factor_R, self.w.norm, self.w.factor, self.share_V,
             rows.target_R,
         )  # fmt: skip
 
@@ -390,7 +394,7 @@ class Engine:
         product_RC = self._products(place, columns)
         count, width = product_RC.shape
         known = (
-            product_RC, *self._products_and_norms(rows, place, product_RC), rows.distance_R, rows.state, rows.near,
+            product_RC, *self._products_and_norms(rows, product_RC), rows.distance_R, rows.state, rows.near,
             self.any_near,
         )  # fmt: skip
         self.launch(
@@ -407,10 +411,10 @@ class Engine:
             BD=self.width, size=product_RC.shape, **self.smoothed, **NEAR_TILE,
         )  # fmt: skip
 
-    def _finish_losses(self, rows: Rows, place: slice) -> None:
+    def _finish_losses(self, rows: Rows) -> None:
         self.launch(
             passes.finish, programs(len(rows), 128),
-            rows.state, rows.target_R, rows.distance_R, self.x.norm[place], self.x.factor[place], self.w.norm,
+            rows.state, rows.target_R, rows.distance_R, rows.norm_R, rows.factor_R, self.w.norm,
             self.class_weight, self.share_V, rows.scale_R, self.exponent, rows.loss_R, rows.logsumexp_R, rows.hit_R,
             rows.dexponent_R, rows.numbers, rows.far, rows.near, rows.slot, self.flag_V, self.share_sum, len(rows),
             rows.stride, self.splits, self.classes, self.problem.ignore_index, self.problem.softening,
@@ -440,7 +444,7 @@ class Engine:
         )  # fmt: skip
         self.launch(
             near.weigh_near, programs(count, NEAR_TILE["BM"]),
-            product_RC, weight_RC, *self._products_and_norms(rows, place, product_RC), rows.numbers, rows.near,
+            product_RC, weight_RC, *self._products_and_norms(rows, product_RC), rows.numbers, rows.near,
             self.any_near, rows.slot, rows.slot_g, rows.count_R, rows.sums, *self._vectors(rows), count, rows.stride,
             width, columns.start, self.features, self.problem.ignore_index, self.exponent, self.problem.softening,
             self.near, SLOTS=SLOTS, BD=self.width, size=product_RC.shape, **self.smoothed, **NEAR_TILE,
@@ -457,14 +461,14 @@ class Engine:
 
     def _add_dx(self, weight_RC: Tensor, columns: slice, sum_RD: Tensor) -> None:
         """Add G W of some classes to a sum, which begins with the first of them."""
-        w_CD = self.w_factor[columns]
-        for part in eights(len(w_CD)):
-            multiply(weight_RC[:, part], w_CD[part], sum_RD, add=columns.start + part.start > 0)
+        for start, (weight_CR, w_CD) in eights(weight_RC.shape[1], weight_RC.T, self.w_factor[columns]):
+            multiply(weight_CR.T, w_CD, sum_RD, add=columns.start + start > 0)
 
     def _add_dw(self, weight_RC: Tensor, place: slice, sum_CD: Tensor) -> None:
         """Add G^T X of some rows to a sum, which begins with the first of them."""
-        for part in eights(len(sum_CD)):
-            multiply(weight_RC[:, part].T, self.x_factor[place], sum_CD[part], add=place.start > 0)
+        x_RD = self.x_factor[place]
+        for _, (weight_CR, part_CD) in eights(weight_RC.shape[1], weight_RC.T, sum_CD):
+            multiply(weight_CR, x_RD, part_CD, add=place.start > 0)
 
     def _write_dx(self, rows: Rows, place: slice, sum_RD: Tensor) -> None:
         self.launch(

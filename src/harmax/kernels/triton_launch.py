@@ -8,6 +8,7 @@ within one all blocks start at multiples of 16: the shape says as much.
 from collections.abc import Hashable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 MOST = 256
@@ -19,16 +20,17 @@ _by_shape: dict[Hashable, dict[Hashable, Any]] = {}
 class Launcher:
     """Launches kernels for problems of one shape; `shape` has everything that pointers and numbers depend on."""
 
-    def __init__(self, shape: Hashable, *, compiled: bool) -> None:
+    def __init__(self, shape: Hashable, device: torch.device) -> None:
         if len(_by_shape) >= MOST:
             _by_shape.clear()
-        self.compiled, self.known = compiled, _by_shape.setdefault(shape, {})
+        self.known = _by_shape.setdefault((device, shape), {})
+        self.stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None
 
     def __call__(
         self, kernel: Any, grid: tuple[int, ...], *args: Any, size: tuple[int, ...] = (), **constants: Any
     ) -> None:
         """``kernel[grid](*args, **constants)``. `size` is that of the block, which the arguments depend on as well."""
-        if not self.compiled:  # under Triton's interpreter nothing is compiled
+        if self.stream is None:  # under Triton's interpreter nothing is compiled
             kernel[grid](*args, **constants)
             return
         key = (kernel, size)
@@ -40,4 +42,4 @@ class Launcher:
             compiled, compiled_in = found
             # Addresses: of a tensor the launcher would ask the driver where it lies.
             values = [value.data_ptr() if isinstance(value, Tensor) else value for value in args]
-            compiled[(*grid, 1, 1)[:3]](*values, *compiled_in)
+            compiled[(*grid, 1, 1)[:3]](*values, *compiled_in, stream=self.stream)
