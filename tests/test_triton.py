@@ -330,7 +330,10 @@ def test_bad_input(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(RuntimeError, match="impl='triton' needs a CUDA device, got cpu; move the tensors to a GPU"):
         harmonic_loss(x.cpu(), w.cpu(), target.cpu(), impl="triton")
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert triton.why_not(torch.device("cuda")) == "an NVIDIA GPU, got ROCm 6.4; there is no remedy yet"
     monkeypatch.setattr(triton, "INSTALLED", "3.1.0")
+    monkeypatch.setattr(triton, "RELEASE", (3, 1))
     with pytest.raises(RuntimeError, match=r"needs Triton 3.6 or newer, got 3.1.0; pip install -U triton"):
         harmonic_loss(x, w, target, impl="triton")
     monkeypatch.setattr(triton, "INSTALLED", None)

@@ -11,6 +11,7 @@ Nothing here waits for the device, and the same input gives the same bits.
 
 import math
 import os
+import re
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -25,7 +26,7 @@ try:
     INSTALLED: str | None = version("triton")
 except PackageNotFoundError:
     INSTALLED = None
-OLDEST = (3, 6)
+OLDEST, OLDEST_TORCH = (3, 6), (2, 10)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 FAST_ROWS = 8192
 BALANCED_ROWS, BALANCED_BYTES = 2048, 288 * 2**20
@@ -39,6 +40,19 @@ DW_COLUMNS = 8192
 """Classes whose gradient is in float32 at a time, where it need not be summed over blocks of rows."""
 
 
+def _release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, whatever follows them.
+
+    >>> _release("3.6rc1"), _release("2.11.0+cu130")
+    ((3, 6), (2, 11))
+    """
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+# Read here: torch.compile looks into what asks for them.
+RELEASE, TORCH = _release(INSTALLED or ""), _release(torch.__version__)
+
+
 def why_not(device: torch.device) -> str | None:
     """Return why this implementation cannot run there, and the remedy; None where it can.
 
@@ -47,7 +61,7 @@ def why_not(device: torch.device) -> str | None:
     """
     if INSTALLED is None:
         return "Triton, which is not installed; pip install triton"
-    if tuple(int(part) for part in INSTALLED.split(".")[:2]) < OLDEST:
+    if RELEASE < OLDEST:
         return f"Triton {'.'.join(map(str, OLDEST))} or newer, got {INSTALLED}; pip install -U triton"
     if device.type == "cpu":
         if os.environ.get("TRITON_INTERPRET") == "1":
@@ -55,7 +69,9 @@ def why_not(device: torch.device) -> str | None:
         return "a CUDA device, got cpu; move the tensors to a GPU, or set TRITON_INTERPRET=1 to try it out slowly"
     if device.type != "cuda":
         return f"a CUDA device, got {device.type}; move the tensors to a GPU"
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 10):
+    if torch.version.hip is not None:  # their logarithm is an instruction of NVIDIA's
+        return f"an NVIDIA GPU, got ROCm {torch.version.hip}; there is no remedy yet"
+    if TORCH < OLDEST_TORCH:
         return f"torch 2.10 or newer on a GPU, got {torch.__version__}; pip install -U torch"
     return None
 
