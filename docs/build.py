@@ -82,7 +82,10 @@ def gpu_rows() -> list[figures.Row]:
 
 def gpu_table(rows: Sequence[figures.Row]) -> str:
     """Costs on a GPU, a row a shape and implementation."""
-    table = ["| tokens x D x V | | time, ms | ratio | host, ms | memory, MiB | error |", "|---|---|---|---|---|---|---|"]
+    table = [
+        "| tokens x D x V | | time, ms | ratio | host, ms | memory, MiB | error |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         shape, time = " x ".join(map(str, figures.shape_of(row))), figures.cost(row, "time")
         times = f"{time:.{1 if time >= 10 else 2}f} | {row['time_ratio']:.2f} | {row['host_ms']:.1f}"
@@ -101,8 +104,9 @@ def gpu_section(rows: Sequence[figures.Row]) -> str:
     named = " and ".join(words for impl, words in others.items() if any(row["impl"] == impl for row in shown))
     beside = f", with {named}" if named else ""
     return f"""On one {rows[0]["gpu"]}, {rows[0]["dtype"]}, torch {rows[0]["torch"]}{beside}.
-Time is the GPU's, with the host ahead of it as in training; what the host needs to queue a step is beside it, and is what
-a step takes where nothing else is queued and that is more. Memory here is with the gradients of features and weight.
+Time is the GPU's, with the host ahead of it as in training; what the host needs to queue a step is beside it, and is
+what a step takes where nothing else is queued and that is more. Memory here is with the gradients of features and
+weight.
 
 {gpu_table(shown)}
 

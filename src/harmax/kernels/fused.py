@@ -158,9 +158,10 @@ def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:
 
 def _scaled(gradient: Tensor, upstream: Tensor, engine: str) -> Tensor:
     """The stored gradient times the upstream scalar, in the stored memory where nobody can look at it again."""
-    if torch.is_grad_enabled() or is_traced(gradient) or is_traced(upstream):
+    if torch.is_grad_enabled():
         return _scale(gradient, upstream)
-    if torch._C._autograd._get_current_graph_task_keep_graph():
+    traced = is_traced(gradient) or is_traced(upstream)  # a compiler fuses this with what comes next
+    if traced or torch._C._autograd._get_current_graph_task_keep_graph():
         return gradient * upstream
     if upstream.device.type == "cpu" and upstream.item() == 1:
         return gradient
