@@ -45,7 +45,13 @@ def test_as_many_as_wanted_are_kept(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"learn_exponent": True}, {"head": "linear", "tied": False}, {"decay_centers": False, "clip": 0.0}]
+    "fields",
+    [
+        {"learn_exponent": True},
+        {"head": "linear", "tied": False},
+        {"head": "gaussian", "logit_scale": 2.0},
+        {"decay_centers": False, "clip": 0.0},
+    ],
 )
 def test_any_model_goes_on_bit_for_bit(tmp_path: Path, fields: dict[str, Any]) -> None:
     pretrain(spec(**fields, steps=12), tmp_path / "whole", device="cpu")

@@ -35,6 +35,13 @@ def test_fields_of_the_spec_are_flags_and_json_is_the_last_line(tmp_path: Path, 
     assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "gpt2"
 
 
+def test_control_arms_are_flags(tmp_path: Path) -> None:
+    flags = ["--head", "gaussian", "--logit-scale", "2.5"]
+    assert main(["pretrain", "smoke", *QUICK, *flags, "--output", str(tmp_path)]) == 0
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert (config["model_type"], config["logit_scale"]) == ("gaussian_gpt2", 2.5)
+
+
 def test_it_goes_on_and_refuses_another_spec(tmp_path: Path, capsys: Capture) -> None:
     command = [
         "pretrain",

@@ -30,7 +30,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.mark.parametrize("head", ["harmonic", "linear"])
+@pytest.mark.parametrize("head", ["harmonic", "linear", "gaussian"])
 def test_it_learns_the_generated_text(tmp_path: Path, head: Any) -> None:
     last = pretrain(spec(head=head, steps=60, lr=2e-2, log_every=20), tmp_path, device="cpu")
     assert lines(tmp_path)[0]["loss"] == pytest.approx(math.log(50), abs=0.1)  # knows nothing
@@ -77,10 +77,14 @@ def test_padding_counts_nothing_in_the_linear_loss() -> None:
     assert model.lm_head.weight.grad[50:].abs().max() == 0
 
 
-def test_both_arms_start_from_the_same_weights() -> None:
-    harmonic, linear = (dict(build_model(spec(head=head)).named_parameters()) for head in ("harmonic", "linear"))
-    assert harmonic.keys() == linear.keys()
+@pytest.mark.parametrize("tied", [True, False])
+def test_all_arms_start_from_the_same_weights(tied: bool) -> None:
+    harmonic, linear, gaussian = (
+        dict(build_model(spec(head=head, tied=tied)).named_parameters()) for head in ("harmonic", "linear", "gaussian")
+    )
+    assert harmonic.keys() == linear.keys() == gaussian.keys()
     assert all(torch.equal(harmonic[name][:50], linear[name][:50]) for name in linear)
+    assert all(torch.equal(gaussian[name][:50], linear[name][:50]) for name in linear)
     other = build_model(spec(seed=1)).transformer.wte.weight
     assert not torch.equal(other, harmonic["transformer.wte.weight"])
 

@@ -7,13 +7,14 @@ and keeps them under benchmarks/results.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harmax.bench import ensemble, imports, loss
+from harmax.bench import ensemble, gpt2, imports, loss
 from harmax.bench.options import BenchOptions
 
 BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "loss": loss.rows,
     "import": imports.rows,
     "ensemble": ensemble.rows,
+    "gpt2": gpt2.rows,
 }
 
 __all__ = ["BENCHMARKS", "BenchOptions"]

@@ -30,7 +30,7 @@ else:
 )
 @dataclass(frozen=True)
 class Pretrain:
-    """Pre-train a GPT-2 with a harmonic or a linear head; the same command goes on after a stop."""
+    """Pre-train a GPT-2 with a harmonic, linear or gaussian head; the same command goes on after a stop."""
 
     spec: Preset
     """A preset; every field of it can be given."""

@@ -51,7 +51,15 @@ class TokenHead(HarmonicHead):
         x, w_VD = self._operands(input)
         return harmonic_logits(x, w_VD, exponent=self.exponent, softening=self.softening).log_softmax(-1)
 
-    def loss(self, input: Tensor, target: Tensor, *, reduction: str = "mean", ignore_index: int = -100) -> Tensor:
+    def loss(
+        self,
+        input: Tensor,
+        target: Tensor,
+        *,
+        reduction: str = "mean",
+        ignore_index: int = -100,
+        impl: str = "auto",
+    ) -> Tensor:
         """Cross-entropy of `forward(input)`, fused: no matrix of tokens by vocabulary is formed where it is large."""
         x, w_VD = self._operands(input)
         loss = harmonic_loss(
@@ -62,6 +70,7 @@ class TokenHead(HarmonicHead):
             softening=self.softening,
             reduction=reduction,
             ignore_index=ignore_index,
+            impl=impl,
         )
         assert isinstance(loss, Tensor)  # statistics were not asked for
         return loss

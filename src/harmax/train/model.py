@@ -5,6 +5,7 @@ Shape suffixes: B sequences, T tokens of each, D features, V tokens of the vocab
 
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from harmax.extras import needs
 from harmax.hf import from_gpt2
+from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
 from harmax.train.spec import PretrainSpec
 
 with needs("hf"):
@@ -23,8 +25,8 @@ IGNORED = -100
 
 
 def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
-    """Build the model with the weights that its seed gives; both heads start from the same ones."""
-    config = GPT2Config(
+    """Build the model with the weights that its seed gives; all heads start from the same ones."""
+    sizes: dict[str, Any] = dict(
         vocab_size=spec.vocab,
         n_positions=spec.context,
         n_embd=spec.n_embd,
@@ -39,48 +41,82 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
-        gpt2 = GPT2LMHeadModel(config)
+        if spec.head == "gaussian":
+            model: GPT2LMHeadModel = GaussianGPT2LMHeadModel(GaussianGPT2Config(**sizes, logit_scale=spec.logit_scale))
+        else:
+            model = GPT2LMHeadModel(GPT2Config(**sizes))
         if spec.head == "harmonic":
             return from_gpt2(
-                gpt2,
+                model,
                 exponent=spec.exponent,
                 softening=spec.softening,
                 learn_exponent=spec.learn_exponent,
                 pad_vocab_to_multiple_of=ROWS_MULTIPLE,
             ).train()
-        gpt2.resize_token_embeddings(math.ceil(spec.vocab / ROWS_MULTIPLE) * ROWS_MULTIPLE, mean_resizing=False)
-    return gpt2.train()
+        model.resize_token_embeddings(math.ceil(spec.vocab / ROWS_MULTIPLE) * ROWS_MULTIPLE, mean_resizing=False)
+    return model.train()
 
 
 class NextTokenLoss(nn.Module):
     """A model with its loss: takes inputs and targets, (B, T) each, gives the sum of the losses of all tokens.
 
-    Rows of padding take part in nothing, and a target of -100 counts nothing, with either head.
+    Rows of padding take part in nothing, and a target of -100 counts nothing, with any head.
+
+    Args:
+        model: of `build_model`.
+        spec: what it was built for.
+        impl: how the harmonic loss is computed, as in `harmonic_loss`.
     """
 
-    def __init__(self, model: GPT2LMHeadModel, spec: PretrainSpec) -> None:
+    def __init__(self, model: GPT2LMHeadModel, spec: PretrainSpec, *, impl: str = "auto") -> None:
         super().__init__()
         self.model = model
-        self.harmonic, self.vocab = spec.head == "harmonic", spec.vocab
+        self.harmonic, self.vocab, self.impl = spec.head == "harmonic", spec.vocab, impl
+        self.scale = spec.logit_scale if spec.head == "linear" else 1.0  # the gaussian head has its own
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
         """Sum the losses, float32."""
-        hidden_BTD = self.model.transformer(inputs_BT, use_cache=False).last_hidden_state
+        hidden_BTD = self._hidden(inputs_BT)
         if self.harmonic:
-            return self.model.lm_head.loss(hidden_BTD, targets_BT, reduction="sum", ignore_index=IGNORED)
+            head = self.model.lm_head
+            return head.loss(hidden_BTD, targets_BT, reduction="sum", ignore_index=IGNORED, impl=self.impl)
         logits_BTV = self.model.lm_head(hidden_BTD)[..., : self.vocab].float()
+        if self.scale != 1:
+            logits_BTV = self.scale * logits_BTV
         return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum", ignore_index=IGNORED)
+
+    def _hidden(self, inputs_BT: Tensor) -> Tensor:
+        """What enters the head, (B, T, D).
+
+        It is `transformer(inputs_BT)` without a mask: a compiled GPT2Model makes a (B, 1, T, T) one, with which there
+        is no flash attention, while attention without any is causal, and sequences here are whole.
+        """
+        transformer = self.model.transformer
+        hidden_BTD = transformer.wte(inputs_BT) + transformer.wpe.weight[: inputs_BT.shape[1]]
+        hidden_BTD = transformer.drop(hidden_BTD)
+        for block in transformer.h:
+            hidden_BTD = block(hidden_BTD)
+        return transformer.ln_f(hidden_BTD)
 
 
 def save_model(spec: PretrainSpec, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write trained weights as a folder that transformers loads, padding left out where it would show."""
+    """Write trained weights as a folder that transformers loads, padding left out where it would show.
+
+    A linear head's scale goes into the norm before it, so that a plain GPT-2 has the trained probabilities; what leaves
+    that norm, the last hidden state, is therefore larger than it was in training. A gaussian model is loaded by
+    `harmax.train.gaussian`, and transformers alone refuses its name.
+    """
     model = build_model(spec)
     missing, unexpected = model.load_state_dict(weights, strict=False)
     tied = ["lm_head.weight"] if spec.tied else []
     assert [*missing] in ([], tied), missing
     assert not unexpected, unexpected
-    if spec.head == "linear":
+    if spec.head != "harmonic":
         model.resize_token_embeddings(spec.vocab, mean_resizing=False)
+    if spec.head == "linear":
+        with torch.no_grad():
+            for parameter in model.transformer.ln_f.parameters():
+                parameter.mul_(spec.logit_scale)
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # it would break into the line of this run's own progress
     try:

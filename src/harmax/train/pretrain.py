@@ -15,25 +15,25 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from harmax.data.text import TokenLoader, TokenShards
+from harmax.train.batches import Prefetched, send
 from harmax.train.checkpoint import check_spec, find_checkpoints, load_checkpoint, save_checkpoint
 from harmax.train.generated import generate_shards
 from harmax.train.interrupt import Interrupts
-from harmax.train.metrics import MetricsFile, flops_per_token, memory_gib, peak_flops
-from harmax.train.model import IGNORED, NextTokenLoss, build_model, save_model
-from harmax.train.optimizer import make_optimizer
+from harmax.train.metrics import MetricsFile, memory_gib, peak_flops
+from harmax.train.model import IGNORED, save_model
 from harmax.train.schedule import learning_rate
 from harmax.train.spec import PretrainSpec
-from harmax.train.world import World, gather_no_longer, joined, spread, whole, without_exchange
+from harmax.train.step import TrainingStep
+from harmax.train.world import World, joined, whole
 
 Progress = Callable[[dict[str, Any]], object]
 
@@ -64,22 +64,21 @@ class Pretraining:
 
     def __init__(self, spec: PretrainSpec, output: Path | str, world: World) -> None:
         self.spec, self.output, self.world = spec, Path(output), world
-        self._turns = spec.accumulation(world.size)
+        spec.accumulation(world.size)  # refuses what does not divide before anything is read
         found = find_checkpoints(self.output / "checkpoints")
         if found:
             check_spec(found[-1], spec)
         train, self._val = self._open_data()
         batch = spec.micro_batch * world.size
-        self._loader = TokenLoader(train, batch, spec.context, spec.seed, rank=world.rank, world=world.size)
-        self.model = build_model(spec)
-        self._flops = flops_per_token(spec, sum(parameter.numel() for parameter in self.model.parameters()))
-        self._module: nn.Module = spread(NextTokenLoss(self.model, spec), spec, world)
-        self._optimizer = make_optimizer(self.model, spec, world.device)
+        loader = TokenLoader(train, batch, spec.context, spec.seed, rank=world.rank, world=world.size)
+        self._update = TrainingStep(spec, world)
+        self.model = self._update.model
         self.step = 0
         if found:
-            position = load_checkpoint(found[-1], spec=spec, model=self.model, optimizer=self._optimizer, world=world)
-            self._loader.load(position)
+            optimizer = self._update.optimizer
+            loader.load(load_checkpoint(found[-1], spec=spec, model=self.model, optimizer=optimizer, world=world))
             self.step = found[-1].step
+        self._batches = Prefetched(loader, world.device)
         self.saved = self.step
 
     def run(self, progress: Progress | None = None) -> dict[str, Any]:
@@ -93,8 +92,9 @@ class Pretraining:
         tokens, clock, timed = spec.sequences * spec.context, time.perf_counter(), 0
         with Interrupts(patient=world.size > 1) as interrupts:
             while self.step < spec.steps:
-                loss, norm, rate = self._update()
-                timed += 1
+                self.step, timed = self.step + 1, timed + 1
+                rate = learning_rate(spec, self.step)
+                loss, norm = self._update(self._batches, rate)
                 evaluates = self._is_due(spec.evaluate_every)
                 saves = self._is_due(spec.checkpoint_every)
                 logs = evaluates or saves or self.step == 1 or self._is_due(spec.log_every)
@@ -117,44 +117,21 @@ class Pretraining:
         self._write_model()
         return record
 
-    @torch.no_grad()
     def evaluate(self) -> float:
         """Mean loss of the tokens of `evaluation_sequences` windows of the val split; the same on any processes."""
+        windows = self._val.count_windows(self.spec.context)
+        chosen = np.unique(np.linspace(0, windows - 1, min(self.spec.evaluation_sequences, windows)).astype(np.int64))
+        total = self.world.total(self._update.evaluate(self._read_val(chosen)))
+        return total.item() / (len(chosen) * self.spec.context)
+
+    def _read_val(self, chosen: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
+        """All processes have as many batches, as an engine may need; places beyond the last window count nothing."""
         spec, world = self.spec, self.world
-        windows = self._val.count_windows(spec.context)
-        chosen = np.unique(np.linspace(0, windows - 1, min(spec.evaluation_sequences, windows)).astype(np.int64))
-        total = torch.zeros((), dtype=torch.float64, device=world.device)
-        # All processes make as many passes, as an engine may need; places beyond the last window count nothing.
         for start in range(0, len(chosen), spec.micro_batch * world.size):
             places = start + world.rank * spec.micro_batch + np.arange(spec.micro_batch)
             tokens_BT = self._val.read_windows(chosen[np.minimum(places, len(chosen) - 1)], spec.context)
             targets_BT = np.where(places[:, None] < len(chosen), tokens_BT[:, 1:], IGNORED)
-            with self._precision():
-                total += self._module(self._send(tokens_BT[:, :-1]), self._send(targets_BT))
-        gather_no_longer(self._module)
-        return world.total(total).item() / (len(chosen) * spec.context)
-
-    def _update(self) -> tuple[Tensor, Tensor, float]:
-        """Take one step; return this process's sum of losses, the gradient's norm and the learning rate."""
-        spec, world = self.spec, self.world
-        self.step += 1
-        rate = learning_rate(spec, self.step)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        total = torch.zeros((), dtype=torch.float64, device=world.device)
-        # Engines average over processes; the sum over all tokens, divided by their number, is what is wanted.
-        share = world.size / (spec.sequences * spec.context)
-        for turn in range(self._turns):
-            inputs_BT, targets_BT = map(self._send, next(self._loader))
-            with without_exchange(self._module, last=turn == self._turns - 1):
-                with self._precision():
-                    loss = self._module(inputs_BT, targets_BT)
-                (loss * share).backward()
-            total += loss.detach()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), spec.clip or math.inf)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        return total, whole(norm), rate
+            yield send(tokens_BT[:, :-1], world.device), send(targets_BT, world.device)
 
     def _is_due(self, every: int) -> bool:
         return self.step == self.spec.steps or (every > 0 and self.step % every == 0)
@@ -171,13 +148,13 @@ class Pretraining:
         return {
             "step": self.step,
             "tokens": self.step * tokens,
-            "epochs": self._loader.epochs_seen,
+            "epochs": self._batches.epochs_seen,
             "loss": loss,
             **({"val_loss": self.evaluate()} if evaluates else {}),
             "lr": rate,
             "gradient_norm": norm,
             "tokens_per_s": speed,
-            **({} if peak is None else {"mfu": speed * self._flops / (peak * world.size)}),
+            **({} if peak is None else {"mfu": speed * self._update.flops_per_token / (peak * world.size)}),
             "memory_gib": memory_gib(world.device),
             "seconds_left": (spec.steps - self.step) * tokens / speed,
         }
@@ -209,17 +186,6 @@ class Pretraining:
             )
         return train, val
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.spec.dtype == "float32":
-            return nullcontext()
-        return torch.autocast(self.world.device.type, dtype=torch.bfloat16)
-
-    def _send(self, tokens: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(tokens))
-        if self.world.device.type == "cuda":
-            return tensor.pin_memory().to(self.world.device, non_blocking=True)
-        return tensor
-
     def _save(self) -> None:
         if self.saved == self.step:
             return
@@ -228,8 +194,8 @@ class Pretraining:
             self.step,
             spec=self.spec,
             model=self.model,
-            optimizer=self._optimizer,
-            position=self._loader.state(),
+            optimizer=self._update.optimizer,
+            position=self._batches.state,
             world=self.world,
         )
         self.saved = self.step

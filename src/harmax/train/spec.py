@@ -1,10 +1,13 @@
 """What a pre-training run is told, and which of it decides the numbers."""
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harmax.functional import check_softening, resolve_exponent
+from harmax.functional import check_softening, resolve_exponent, unknown
+
+HEADS = ("harmonic", "linear", "gaussian")
 
 # These say where, how fast and for how long; a run may go on with others. The data are compared by their content.
 FREE = (
@@ -30,8 +33,11 @@ class PretrainSpec:
     a time, and as many times as it needs.
     """
 
-    head: Literal["harmonic", "linear"] = "harmonic"
-    """How the model predicts: by distances to centres, or by inner products (transformers' own GPT-2)."""
+    head: Literal["harmonic", "linear", "gaussian"] = "harmonic"
+    """How the model predicts: by distances to centres, by inner products (transformers' own GPT-2), or, between them,
+    by inner products less half the squared norm of the token's row: the Gaussian limit of harmonic."""
+    logit_scale: float = 1.0
+    """What the logits of the linear and the gaussian head are multiplied by: exponent n at distances d has n / d^2."""
     exponent: float | None = None
     """Of the harmonic head; sqrt(n_embd) if left out."""
     learn_exponent: bool = False
@@ -120,8 +126,17 @@ class PretrainSpec:
             raise ValueError(
                 f"`n_embd` must be a multiple of `n_head` ({self.n_head}), got {self.n_embd}; each head has its part."
             )
+        if self.head not in HEADS:
+            raise ValueError(unknown("head", self.head, HEADS))
+        if not 0 < self.logit_scale < math.inf:
+            raise ValueError(f"`logit_scale` must be a positive, finite number, got {self.logit_scale}; 1 is none.")
+        if self.head == "harmonic" and self.logit_scale != 1:
+            raise ValueError(
+                f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got "
+                f"{self.logit_scale}; give an `exponent`."
+            )
         if self.learn_exponent and self.head != "harmonic":
-            raise ValueError("`learn_exponent` must go with the harmonic head, got the linear one; leave it out.")
+            raise ValueError(f"`learn_exponent` must go with the harmonic head, got the {self.head} one; leave it out.")
         if self.learn_exponent and self.engine == "fsdp":
             raise ValueError("`learn_exponent` must not go with engine fsdp, which shards no single number; take ddp.")
         resolve_exponent(self.exponent, self.n_embd)

@@ -17,6 +17,8 @@ from harmax.environment import choose_device
 from harmax.train.model import NextTokenLoss
 from harmax.train.spec import PretrainSpec
 
+GRAPHS = 256
+
 
 @dataclass(frozen=True)
 class World:
@@ -86,8 +88,10 @@ def joined(spec: PretrainSpec, device: str | None = None) -> Iterator[World]:
 def spread(loss: NextTokenLoss, spec: PretrainSpec, world: World) -> nn.Module:
     """Put a model on its device and hand it to the engine; its parameters are final afterwards."""
     loss.to(world.device)
+    if spec.compile:
+        _make_room_for_graphs()
     if spec.compile and spec.engine != "fsdp":
-        loss.compile()
+        loss.compile(dynamic=False)  # batches have one shape, whatever another run of this process had
     if spec.engine == "ddp":
         ids = [world.device] if world.device.type == "cuda" else None
         return DistributedDataParallel(loss, device_ids=ids)
@@ -95,12 +99,19 @@ def spread(loss: NextTokenLoss, spec: PretrainSpec, world: World) -> nn.Module:
         mesh = init_device_mesh(world.device.type, (world.size,))
         for block in loss.model.transformer.h:
             if spec.compile:
-                block.compile()
+                block.compile(dynamic=False)
             fully_shard(block, mesh=mesh)
-        fully_shard(
-            loss, mesh=mesh
-        )  # what is left, embedding and head among it, is one group: a tied matrix is sharded once
+        # What is left, embedding and head among it, is one group: a tied matrix is sharded once.
+        fully_shard(loss, mesh=mesh)
     return loss
+
+
+def _make_room_for_graphs() -> None:
+    """Let the graphs of several runs of a process lie side by side: beyond its limit torch quietly compiles no more."""
+    import torch._dynamo.config as config
+
+    for limit in ("recompile_limit", "accumulated_recompile_limit"):
+        setattr(config, limit, max(GRAPHS, getattr(config, limit)))
 
 
 def without_exchange(module: nn.Module, last: bool) -> AbstractContextManager[None]:

@@ -1,0 +1,150 @@
+"""A training step of GPT-2 small, as `harmax pretrain` takes it: the harmonic head beside the linear one.
+
+A step is forward, backward, clipping and AdamW, of 32 x 1024 tokens on a GPU and of 1 x 1024 on a CPU, where 32 take
+minutes. Tokens are drawn at random with the frequencies of words, from a pool that is on the device already.
+"""
+
+# B sequences of a step, T tokens of each
+
+import gc
+import itertools
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from harmax.bench.measure import peak_mib
+from harmax.bench.options import BenchOptions
+from harmax.train import PRESETS, PretrainSpec
+
+if TYPE_CHECKING:
+    from harmax.train.step import TrainingStep
+
+ON_GPU = PretrainSpec(sequences=32, micro_batch=32)
+ON_CPU = replace(ON_GPU, sequences=1, micro_batch=1, dtype="float32")
+SMOKE = replace(PRESETS["smoke"], sequences=8)
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+POOL = 8
+"""Batches that all subjects go through again and again."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A head, and how its loss is computed."""
+
+    head: Literal["harmonic", "linear"]
+    impl: str = "auto"
+    gpu_only: bool = False
+
+
+SUBJECTS: dict[str, Subject] = {
+    "cross_entropy": Subject("linear"),
+    "fused": Subject("harmonic"),
+    # What one gets without the kernels: the specification, compiled with the rest of the model.
+    "eager_compiled": Subject("harmonic", "eager", gpu_only=True),
+}
+STANDARD = "cross_entropy"
+
+
+def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
+    """One row a subject: tokens a second, peak memory, share of what the device could do.
+
+    `repeats` rounds are timed, in each of which every subject takes a block of steps, and the device is waited for once
+    a block; percentiles are over blocks, each divided by its steps. The peak is what parameters and moments take, plus
+    the most that a step holds besides: what another subject holds meanwhile enters nowhere, and neither does the
+    workspace of cuBLAS, which is there before the step that is looked at. What does not fit has no row.
+    """
+    from harmax.train.metrics import peak_flops
+
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
+    spec = SMOKE if options.smoke else ON_GPU if device.type == "cuda" else ON_CPU
+    tokens, steps_of_block = spec.sequences * spec.context, 2 if options.smoke else 10 if device.type == "cuda" else 1
+    torch.compiler.reset()
+    # The GPU that memory is asked of, where there is one.
+    with torch.cuda.device(device if device.type == "cuda" else -1):
+        batches, steps, peaks = make_batches(spec, device), {}, {}
+        for name, subject in SUBJECTS.items():
+            if subject.gpu_only and device.type != "cuda":
+                continue
+            with suppress(torch.OutOfMemoryError):
+                steps[name], peaks[name] = _warm_up(replace(spec, head=subject.head), subject.impl, batches, options)
+            gc.collect()  # what did not fit
+        times = _time_blocks(steps, batches, spec.lr, steps_of_block, 1 if options.smoke else options.repeats, device)
+    peak = peak_flops(device, spec.dtype)
+    middle = {name: statistics.median(values) for name, values in times.items()}
+    for name, step in steps.items():
+        speed = 1e3 * tokens / middle[name]
+        yield {
+            "head": SUBJECTS[name].head,
+            "loss": name,
+            "tokens_per_s": round(speed),
+            "peak_gib": round(peaks[name], 3),
+            "mfu": None if peak is None else round(speed * step.flops_per_token / peak, 4),
+            "speed_ratio": round(middle[STANDARD] / middle[name], 4) if STANDARD in steps else None,
+            "memory_ratio": round(peaks[name] / peaks[STANDARD], 4) if STANDARD in steps else None,
+            **{f"step_ms_{key}": round(value, 3) for key, value in _percentiles(times[name]).items()},
+            "tokens": tokens,
+            "context": spec.context,
+            "sequences": spec.sequences,
+            "compile": spec.compile,
+            "dtype": spec.dtype,
+            "device": options.device,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            **({"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}),
+        }
+
+
+def make_batches(spec: PretrainSpec, device: torch.device) -> Batches:
+    """Return inputs and targets, (B, T) each, again and again; a token's frequency falls as 1 / its number."""
+    generator = torch.Generator().manual_seed(0)
+    frequency = 1 / torch.arange(1.0, spec.vocab + 1)
+    shape = (POOL, spec.micro_batch, spec.context + 1)
+    drawn = torch.multinomial(frequency, POOL * spec.micro_batch * (spec.context + 1), True, generator=generator)
+    windows = drawn.view(shape).to(device)
+    return itertools.cycle([(window[:, :-1].contiguous(), window[:, 1:].contiguous()) for window in windows])
+
+
+def _warm_up(spec: PretrainSpec, impl: str, batches: Batches, options: BenchOptions) -> tuple["TrainingStep", float]:
+    """Build a subject, let it compile, and measure its peak, in GiB."""
+    from harmax.train.step import TrainingStep
+    from harmax.train.world import World
+
+    step = TrainingStep(spec, World(0, 1, torch.device(options.device)), impl=impl)
+    for _ in range(1 if options.smoke else 3):
+        step(batches, spec.lr)
+    states = [state for of in step.optimizer.state.values() for state in of.values()]
+    held = sum(tensor.nbytes for tensor in (*step.model.parameters(), *states))
+    return step, held / 2**30 + peak_mib(lambda: step(batches, spec.lr), options.device) / 2**10
+
+
+def _time_blocks(
+    steps: dict[str, "TrainingStep"], batches: Batches, rate: float, count: int, rounds: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Return the milliseconds of a step in each block, subjects in turn, after one untimed round."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for round_ in range(rounds + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            for _ in range(count):
+                step(batches, rate)
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            if round_:
+                times[name].append(1e3 * (time.perf_counter() - start) / count)
+    return times
+
+
+def _percentiles(values: list[float]) -> dict[str, float]:
+    if len(values) < 2:
+        return dict.fromkeys(("p20", "p50", "p80"), values[0])
+    cuts = statistics.quantiles(values, n=10, method="inclusive")
+    return {"p20": cuts[1], "p50": cuts[4], "p80": cuts[7]}
