@@ -19,7 +19,7 @@ from harmax.store import CELL_NAME, CellResult, Run
 AnyExperiment = Experiment[Any, Any]
 TRAINED = [name for name, experiment in EXPERIMENTS.items() if experiment.source is None]
 VIEWS = [name for name in EXPERIMENTS if name not in TRAINED]
-COSTS = ("waste",)  # depends on what was stacked together: the price of a result, not the result
+COSTS = ("waste", "cost")  # depend on the machine and on what was stacked together: the price, not the result
 
 
 @pytest.fixture(scope="module", params=list(EXPERIMENTS))

@@ -12,6 +12,8 @@ from harmax.experiments.algorithmic import (
     representations,
     runs,
 )
+from harmax.experiments.language import layers, parallelograms, probes, sweep
+from harmax.experiments.language import runs as language_runs
 from harmax.experiments.spec import Experiment
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
@@ -24,6 +26,11 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "grokking": grokking.EXPERIMENT,
     "modular_case": modular_case.EXPERIMENT,
     "cosets": cosets.EXPERIMENT,
+    "language_sweep": sweep.EXPERIMENT,
+    "gpt2": language_runs.EXPERIMENT,
+    "parallelograms": parallelograms.EXPERIMENT,
+    "layers": layers.EXPERIMENT,
+    "probes": probes.EXPERIMENT,
 }
 
 __all__ = ["EXPERIMENTS"]
