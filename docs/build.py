@@ -29,7 +29,8 @@ from harmax.heads import HEADS
 from harmax.kernels.options import MODES
 
 DOCS = Path(__file__).parent
-ON_GPU = DOCS.parent / "benchmarks/results/loss-cuda.jsonl"
+MEASURED = DOCS.parent / "benchmarks/results"
+ON_GPU = MEASURED / "loss-cuda.jsonl"
 IN_README = ("cross_entropy_compiled", "liger", "cut_cross_entropy", *(f"triton_{mode}" for mode in MODES))
 """What the README shows of `ON_GPU`; the page of benchmarks shows all of it."""
 
@@ -65,7 +66,7 @@ def results(runs: Path) -> None:
 
 def bench_table() -> str:
     """The README's table of costs."""
-    lines = (DOCS.parent / "benchmarks/results/loss-cpu.jsonl").read_text().splitlines()
+    lines = (MEASURED / "loss-cpu.jsonl").read_text().splitlines()
     table = ["| tokens x D x V | | time, ms | ratio | memory, MiB | ratio | error |", "|---|---|---|---|---|---|---|"]
     for row in map(json.loads, lines):
         shape = f"{row['tokens']} x {row['features']} x {row['classes']}"
@@ -116,6 +117,26 @@ cross-entropy against the number of tokens and of classes">
 *{figures.CAPTIONS["loss_sweep"]} [Every size and implementation](docs/results/benchmarks).*"""
 
 
+def gpt2_table() -> str:
+    """The README's table of a training step of GPT-2; nothing without rows."""
+    path = MEASURED / "gpt2-cuda.jsonl"
+    if not path.exists():
+        return ""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    first = rows[0]
+    table = [
+        f"{first['sequences']} x {first['context']} tokens a step, {first['dtype']}, compiled, one {first['gpu']}, torch "
+        f"{first['torch']} (`harmax bench gpt2`):",
+        "",
+        "| head | loss | tokens a second | of cross-entropy's | peak memory, GiB | model FLOP utilisation |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        costs = f"{row['tokens_per_s']:,} | {row['speed_ratio']:.2f} | {row['peak_gib']:.1f} | {row['mfu']:.0%}"
+        table.append(f"| {row['head']} | {row['loss'].replace('_', ' ')} | {costs} |")
+    return "\n".join(table)
+
+
 def bench_page(rows: Sequence[figures.Row]) -> str:
     """The text of results/benchmarks/README.md."""
     parts = [
@@ -141,7 +162,7 @@ def ensemble_table() -> str:
         "| device | model | head | runs at once | us a run and step | plain loop, us | ratio |",
         "|---|---|---|---|---|---|---|",
     ]
-    for path in sorted((DOCS.parent / "benchmarks/results").glob("ensemble-*.jsonl")):
+    for path in sorted(MEASURED.glob("ensemble-*.jsonl")):
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         plain = {(row["model"], row["head"]): row["us_per_run_step"] for row in rows if row["loop"] == "plain"}
         for row in rows:
@@ -202,6 +223,7 @@ def readme(text: str) -> str:
     made = {
         "bench": bench_table(),
         "bench-gpu": gpu_section(gpu_rows()),
+        "gpt2": gpt2_table(),
         "ensembles": ensemble_table(),
         "verdicts": verdict_table(),
     }

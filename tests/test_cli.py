@@ -43,7 +43,7 @@ def break_head(monkeypatch: pytest.MonkeyPatch, arm: str, error: BaseException) 
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "harmax.cli.main", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "harmax", *arguments], capture_output=True, text=True)
 
 
 def test_list(capsys: Capture) -> None:

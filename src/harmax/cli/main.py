@@ -44,7 +44,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _complain(error: object, status: int) -> int:
     print(f"harmax: {error}", file=sys.stderr)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main())
