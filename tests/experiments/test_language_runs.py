@@ -205,7 +205,7 @@ def test_the_full_run_sees_a_quarter_of_a_billion_tokens() -> None:
     spec = EXPERIMENT.profiles["full"]
     assert spec.tokens >= 250_000_000
     assert spec.tokens_per_step == 2**18
-    assert spec.checkpoint_every <= 100
+    assert spec.checkpoint_every * spec.tokens_per_step < 70_000_000  # what a kill can cost
 
 
 def test_tables_and_figures_stand_on_what_is_there() -> None:

@@ -250,7 +250,7 @@ EXPERIMENT = Experiment(
             probe_layers=(0, 1),
             probe_seeds=3,
         ),
-        "full": LanguageSpec(),
+        "full": LanguageSpec(checkpoint_every=250),
     },
     cells=cells,
     run_cells=run_cells,
