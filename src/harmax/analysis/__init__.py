@@ -7,14 +7,33 @@
     quadruples.py      quadruples of word pairs, their null, and intervals that know they share words
     parallelograms.py  whether those quadruples are parallelograms, under 32 settings
     centres.py         tokens: neighbours, lengths, directions
+    calibration.py     whether a classifier is as often right as it says
+    outliers.py        whether it knows what it has not seen, and when it had better say nothing
+    collapse.py        how near features and weights are to neural collapse
     curves.py          when accuracy rises for good
     statistics.py      intervals and tests over seeds
 
 Measures of points look along the first two principal components unless they are told `components=None`.
 """
 
+from harmax.analysis.calibration import (
+    Calibration,
+    Reliability,
+    brier_score,
+    expected_calibration_error,
+    fit_temperature,
+    negative_log_likelihood,
+    reliability_curve,
+    summarise_calibration,
+)
 from harmax.analysis.centres import CentresSummary, Neighbours, nearest_tokens, summarise_centres, token_norms
 from harmax.analysis.clusters import BestCosets, best_cosets, silhouette
+from harmax.analysis.collapse import (
+    NeuralCollapse,
+    class_means,
+    nearest_mean,
+    neural_collapse,
+)
 from harmax.analysis.curves import grokking_epoch, grokking_epochs, grokking_gap, grokking_gaps
 from harmax.analysis.geometry import (
     CircleFit,
@@ -37,6 +56,21 @@ from harmax.analysis.groups import (
     right_cosets,
     subgroups,
     symmetric_group,
+)
+from harmax.analysis.outliers import (
+    DISTANCE_SCORES,
+    LOGIT_SCORES,
+    Abstention,
+    Detection,
+    abstention_curve,
+    aupr,
+    auroc,
+    detection,
+    distance_ratio,
+    energy,
+    fpr_at_tpr,
+    max_softmax,
+    nearest_distance,
 )
 from harmax.analysis.parallelograms import (
     PAPER_SETTING,
@@ -68,34 +102,52 @@ from harmax.analysis.statistics import (
 )
 
 __all__ = [
+    "DISTANCE_SCORES",
+    "LOGIT_SCORES",
     "PAPER_SETTING",
     "PCA",
     "SETTINGS",
+    "Abstention",
     "BestCosets",
+    "Calibration",
     "CentresSummary",
     "CircleFit",
     "Cosets",
+    "Detection",
     "Grouping",
     "Interval",
     "LatticeFit",
     "LossComparison",
     "Neighbours",
+    "NeuralCollapse",
     "PairedDifference",
     "ParallelogramSetting",
     "ParallelogramSpace",
     "Quadruples",
     "RankedQuadruples",
+    "Reliability",
     "Subgroup",
     "TreeFit",
+    "abstention_curve",
+    "aupr",
+    "auroc",
     "best_cosets",
     "bootstrap_interval",
+    "brier_score",
     "circle_fit",
+    "class_means",
     "compare_losses",
     "coset_partitions",
     "cycles",
+    "detection",
+    "distance_ratio",
     "empirical_cdf",
+    "energy",
+    "expected_calibration_error",
     "explained_variance",
     "fisher_exact",
+    "fit_temperature",
+    "fpr_at_tpr",
     "grokking_epoch",
     "grokking_epochs",
     "grokking_gap",
@@ -103,8 +155,13 @@ __all__ = [
     "grouping",
     "lattice_fit",
     "left_cosets",
+    "max_softmax",
     "median_interval",
+    "nearest_distance",
+    "nearest_mean",
     "nearest_tokens",
+    "negative_log_likelihood",
+    "neural_collapse",
     "null_quadruples",
     "paired_difference",
     "parallelogram_loss",
@@ -113,12 +170,14 @@ __all__ = [
     "pca",
     "project",
     "ranked_quadruples",
+    "reliability_curve",
     "right_cosets",
     "roundness",
     "sample_quadruples",
     "share_interval",
     "silhouette",
     "subgroups",
+    "summarise_calibration",
     "summarise_centres",
     "symmetric_group",
     "token_norms",

@@ -7,6 +7,7 @@ from harmax.cli.analyze import Analyze
 from harmax.cli.bench import Bench
 from harmax.cli.data import PrepareData
 from harmax.cli.doctor import Doctor
+from harmax.cli.geometry import Geometry
 from harmax.cli.listing import List
 from harmax.cli.pretrain import Pretrain
 from harmax.cli.report import WriteReport
@@ -18,6 +19,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "run": RunExperiment,
     "reproduce": Reproduce,
     "analyze": Analyze,
+    "geometry": Geometry,
     "report": WriteReport,
     "data": PrepareData,
     "pretrain": Pretrain,

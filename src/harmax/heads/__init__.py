@@ -14,6 +14,14 @@ from harmax.heads.family import (
     StudentTHead,
 )
 from harmax.heads.harmonic import HarmonicHead, HarmonicLoss, LearnableHarmonicHead
+from harmax.heads.prototypes import (
+    NearestImages,
+    PrototypeView,
+    centre_pictures,
+    head_features,
+    nearest_images,
+    prototype_view,
+)
 from harmax.heads.replace import replace_head
 
 HEADS: dict[str, type[nn.Linear]] = {
@@ -43,6 +51,12 @@ __all__ = [
     "LearnableHarmonicHead",
     "LinearHead",
     "MinkowskiHead",
+    "NearestImages",
+    "PrototypeView",
     "StudentTHead",
+    "centre_pictures",
+    "head_features",
+    "nearest_images",
+    "prototype_view",
     "replace_head",
 ]

@@ -1,0 +1,198 @@
+r"""Neural collapse: whether features gather at their class means, and these at the corners of a simplex.
+
+As Papyan, Han and Donoho define it (2020, "Prevalence of neural collapse during the terminal phase of deep learning
+training"). With class means :math:`\mu_c`, their mean :math:`\mu_G` and C classes, every number here is 0 at collapse.
+The paper's classes are of one size; where they are not, every class counts alike here.
+"""
+
+# N images, D features, C classes, R directions in which class means differ
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harmax.analysis.arrays import checked_labels, checked_points
+
+BLOCK = 4096  # images that are looked at together: no float64 copy of all features
+KINDS = ("linear", "centres")
+
+
+class NeuralCollapse(NamedTuple):
+    """The four measures and their parts; NaN for what was not asked for."""
+
+    within_between: float
+    """NC1, tr(S_W pinv(S_B)) / C: spread within classes against spread between them."""
+    equinorm_means: float
+    """NC2, standard deviation over mean of the lengths of mu_c - mu_G."""
+    equinorm_weights: float
+    """NC2, the same of the classifier's rows."""
+    equiangular_means: float
+    """NC2, standard deviation of the cosines between the mu_c - mu_G of two classes."""
+    equiangular_weights: float
+    """NC2, the same of the classifier's rows."""
+    simplex_means: float
+    """NC2, mean of |cosine + 1 / (C - 1)|: how far the angles are from the widest that C directions can all have."""
+    simplex_weights: float
+    """NC2, the same of the classifier's rows."""
+    self_duality: float
+    """NC3, |W / |W| - M / |M||^2, with M the mu_c - mu_G and Frobenius norms: 0 to 4, 2 for unrelated directions."""
+    centre_distance: float
+    """NC3 of a harmonic head, whose rows are points among the features: root mean square of |w_c - mu_c| over that of
+    |mu_c - mu_G|."""
+    disagreement: float
+    """NC4, the share of images whose nearest class mean is not the class that the classifier says."""
+
+
+def neural_collapse(
+    features: Any, labels: Any, *, weights: Any = None, kind: str = "linear", predicted: Any = None
+) -> NeuralCollapse:
+    r"""Measure neural collapse on images, as a rule those trained on.
+
+    .. math:: S_W = \mathrm{Avg}_{c, i} (h_{ci} - \mu_c)(h_{ci} - \mu_c)^\top, \qquad
+        S_B = \mathrm{Avg}_c (\mu_c - \mu_G)(\mu_c - \mu_G)^\top
+
+    Args:
+        features: what the head sees, (N, D); every class at least once.
+        labels: (N,), classes 0 to C - 1.
+        weights: the classifier's rows, (C, D), for the measures that compare with it.
+        kind: "linear": rows are directions, taken as they are; "centres": rows are points (a harmonic head), so they
+            too are taken from their mean, and `centre_distance` has a meaning.
+        predicted: the classifier's decisions, (N,), for NC4. On images that were not trained on, compare with
+            ``nearest_mean(features, class_means(train_features, train_labels))`` instead.
+
+    >>> corners = np.eye(3)
+    >>> found = neural_collapse(corners[[0, 0, 1, 1, 2, 2]], [0, 0, 1, 1, 2, 2], weights=corners, kind="centres")
+    >>> round(found.within_between, 6), round(found.simplex_means, 6), round(found.centre_distance, 6)
+    (0.0, 0.0, 0.0)
+    """
+    if kind not in KINDS:
+        raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}; choose one of them.")
+    means_CD = class_means(features, labels)
+    labels_N = np.asarray(labels)
+    centred_CD = means_CD - means_CD.mean(0)
+    spread = np.linalg.norm(centred_CD)
+    if not spread > 0:
+        raise ValueError("`features` must have class means that differ, got all alike; is it what the head sees?")
+    rows_CD, duality, distance = None, np.nan, np.nan
+    if weights is not None:
+        w_CD = checked_points(weights)
+        if w_CD.shape != means_CD.shape:
+            raise ValueError(
+                f"`weights` must have shape {means_CD.shape} to match `features` and `labels`, got {w_CD.shape}; "
+                "one row a class."
+            )
+        rows_CD = w_CD - w_CD.mean(0) if kind == "centres" else w_CD
+        if not rows_CD.any():
+            raise ValueError("`weights` must not all be alike or 0, got such; train the classifier first.")
+        duality = float(np.square(rows_CD / np.linalg.norm(rows_CD) - centred_CD / spread).sum())
+        distance = float(np.linalg.norm(w_CD - means_CD) / spread) if kind == "centres" else np.nan
+    apart = np.nan
+    if predicted is not None:
+        apart = float(
+            (nearest_mean(features, means_CD) != checked_labels("predicted", predicted, len(labels_N))).mean()
+        )
+    of_means, of_rows = _directions(centred_CD), _directions(rows_CD)
+    return NeuralCollapse(
+        within_between=_within_between(features, labels_N, means_CD),
+        equinorm_means=of_means[0],
+        equinorm_weights=of_rows[0],
+        equiangular_means=of_means[1],
+        equiangular_weights=of_rows[1],
+        simplex_means=of_means[2],
+        simplex_weights=of_rows[2],
+        self_duality=duality,
+        centre_distance=distance,
+        disagreement=apart,
+    )
+
+
+def class_means(features: Any, labels: Any) -> np.ndarray:
+    """Return the mean feature vector of each class, (C, D) float64.
+
+    Args:
+        features: (N, D).
+        labels: (N,), 0 to C - 1, each at least once, C at least 2.
+
+    >>> class_means([[0.0, 1.0], [2.0, 1.0], [5.0, 5.0]], [0, 0, 1])
+    array([[1., 1.],
+           [5., 5.]])
+    """
+    x_ND = _checked_features(features)
+    labels_N = checked_labels("labels", labels, len(x_ND))
+    if labels_N.min() < 0:
+        raise ValueError(f"`labels` must be classes from 0 on, got {labels_N.min()}; leave other images out.")
+    counts_C = np.bincount(labels_N)
+    if len(counts_C) < 2 or not counts_C.all():
+        raise ValueError(
+            f"`labels` must hold each of 2 or more classes at least once, got {int((counts_C > 0).sum())} of "
+            f"{len(counts_C)}; number the classes without gaps."
+        )
+    sums_CD = np.zeros((len(counts_C), x_ND.shape[1]))
+    for rows, block_ND in _blocks(x_ND):
+        np.add.at(sums_CD, labels_N[rows], block_ND)
+    return sums_CD / counts_C[:, None]
+
+
+def nearest_mean(features: Any, means: Any) -> np.ndarray:
+    """Return the class whose mean is nearest to each image, (N,) int64; the first of those that are as near.
+
+    Args:
+        features: (N, D).
+        means: (C, D).
+
+    >>> nearest_mean([[0.0, 1.0], [4.0, 4.0]], [[1.0, 1.0], [5.0, 5.0]])
+    array([0, 1])
+    """
+    x_ND, means_CD = _checked_features(features), checked_points(means)
+    if means_CD.shape[1] != x_ND.shape[1]:
+        raise ValueError(
+            f"`means` must have the {x_ND.shape[1]} features of `features`, got {means_CD.shape[1]}; take both from "
+            "the same layer."
+        )
+    middle_D = means_CD.mean(0)  # lengths from among the means, so that their squares do not swallow the distances
+    directions_CD = means_CD - middle_D
+    lengths_C = np.square(directions_CD).sum(1)
+    return np.concatenate(
+        [(lengths_C - 2 * (block_ND - middle_D) @ directions_CD.T).argmin(1) for _, block_ND in _blocks(x_ND)]
+    )
+
+
+def _within_between(features: Any, labels_N: np.ndarray, means_CD: np.ndarray) -> float:
+    # pinv(S_B) acts only along the singular directions of the centred means, of which there are fewer than classes:
+    # no D x D matrix is formed, and nothing is squared before it is inverted.
+    x_ND, classes = np.asarray(features), len(means_CD)
+    _, singular, directions = np.linalg.svd((means_CD - means_CD.mean(0)) / np.sqrt(classes), full_matrices=False)
+    kept = singular > singular[0] * max(means_CD.shape) * np.finfo(np.float64).eps
+    kept[classes - 1 :] = False
+    whitening_DR = directions[kept].T / singular[kept]
+    sums_C = np.zeros(classes)
+    for rows, block_ND in _blocks(x_ND):
+        squares = np.square((block_ND - means_CD[labels_N[rows]]) @ whitening_DR).sum(1)
+        sums_C += np.bincount(labels_N[rows], weights=squares, minlength=classes)
+    return float((sums_C / np.bincount(labels_N)).mean() / classes)
+
+
+def _directions(rows_CD: np.ndarray | None) -> tuple[float, float, float]:
+    """Return how unequal lengths are, how unequal angles are, and how far from a simplex's these are."""
+    if rows_CD is None:
+        return np.nan, np.nan, np.nan
+    lengths_C = np.linalg.norm(rows_CD, axis=1)
+    unit_CD = np.divide(rows_CD, lengths_C[:, None], out=np.zeros_like(rows_CD), where=lengths_C[:, None] > 0)
+    cosines = (unit_CD @ unit_CD.T)[~np.eye(len(rows_CD), dtype=bool)]
+    widest = -1 / (len(rows_CD) - 1)
+    return float(lengths_C.std() / lengths_C.mean()), float(cosines.std()), float(np.abs(cosines - widest).mean())
+
+
+def _blocks(x_ND: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    for start in range(0, len(x_ND), BLOCK):
+        rows = slice(start, start + BLOCK)
+        yield rows, checked_points(x_ND[rows], least=1)
+
+
+def _checked_features(features: Any) -> np.ndarray:
+    """Return features in their own precision; shapes are checked here, numbers block by block."""
+    found = np.asarray(features)
+    if found.ndim != 2 or not found.size:
+        raise ValueError(f"`features` must have shape (images, features), got {found.shape}; pass one row an image.")
+    return found

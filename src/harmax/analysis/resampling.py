@@ -1,0 +1,39 @@
+"""Intervals over the images of one test set: the images are drawn with replacement, the model stays as it is."""
+
+# N images
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harmax.analysis.statistics import Interval
+
+
+def resampled_counts(count: int, draws: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield how often each of N images is in a draw of N with replacement, (N,), one draw after another.
+
+    Counts and not indices: a measure that is a sum over images is then one product, and sorting is done once.
+
+    >>> [int(counts.sum()) for counts in resampled_counts(5, 3, np.random.default_rng(0))]
+    [5, 5, 5]
+    """
+    for _ in range(draws):
+        yield np.bincount(generator.integers(count, size=count), minlength=count)
+
+
+def check_draws(draws: int, level: float) -> None:
+    """Refuse no draws at all and a level that is not one."""
+    if draws < 1:
+        raise ValueError(f"`draws` must be at least 1, got {draws}; 1000 are usual.")
+    if not 0 < level < 1:
+        raise ValueError(f"`level` must be between 0 and 1, got {level}; 0.95 is usual.")
+
+
+def percentile_interval(estimate: float, drawn: np.ndarray, level: float) -> Interval:
+    """Return an estimate with the middle `level` of what the draws gave.
+
+    >>> percentile_interval(2.0, np.arange(101.0), 0.9)
+    Interval(estimate=2.0, low=5.0, high=95.0)
+    """
+    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    return Interval(float(estimate), float(low), float(high))

@@ -1,0 +1,265 @@
+"""A classifier read by its prototypes: which centre is nearest, how far it is, and what lies around it.
+
+The numbers are plain numpy arrays. Everything goes through in batches on the head's device, without gradients.
+"""
+
+# N images, B images of a batch, D features, V classes, K neighbours
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from harmax.heads.family import CosineHarmaxHead, DotHarmaxHead
+
+Images = Tensor | np.ndarray | Iterable[Tensor | np.ndarray]
+"""One array (N, ...), or its batches one after another where it does not fit into memory."""
+
+
+class CentreHead(Protocol):
+    """What is needed of a head: its centres (V, D), and the distance of features (B, D) to each, (B, V)."""
+
+    @property
+    def centers(self) -> Tensor:
+        """The class centres, (V, D)."""
+
+    def distance(self, input: Tensor) -> Tensor:
+        """Distance to every centre, (..., V)."""
+
+
+class PrototypeView(NamedTuple):
+    """Why each image was classified as it was: the two nearest centres."""
+
+    winner: np.ndarray
+    """(N,) int64, the nearest centre, which is the class that is predicted."""
+    runner_up: np.ndarray
+    """(N,) int64, the second nearest."""
+    winner_distance: np.ndarray
+    """(N,), to the nearest centre. As a score for abstaining: how far an image is from everything known."""
+    runner_up_distance: np.ndarray
+    """(N,), to the second nearest."""
+
+    @property
+    def ratio(self) -> np.ndarray:
+        """Nearest over second nearest distance, (N,), 0 to 1: on a centre, to undecided between two.
+
+        As a score for abstaining: how unclear it is which class an image belongs to. HarMax gives the winner odds of
+        ratio^-exponent against the runner-up. 1 where both distances are 0.
+        """
+        ones = np.ones_like(self.winner_distance)
+        return np.divide(self.winner_distance, self.runner_up_distance, out=ones, where=self.runner_up_distance > 0)
+
+
+def prototype_view(
+    inputs: Images, head: CentreHead, *, model: nn.Module | None = None, batch_size: int = 512
+) -> PrototypeView:
+    """Find the nearest and the second nearest centre of each image.
+
+    Args:
+        inputs: what `head` sees, (N, ...) and flattened to (N, D); with `model`, what that takes.
+        head: a `HarmonicHead` or another whose classes are decided by their distance.
+        model: a classifier with `head` somewhere inside: its features are taken where they enter the head. None: a
+            one-layer classifier, or inputs that are features already.
+        batch_size: images at a time, for inputs that are one array.
+
+    >>> from harmax import HarmonicHead
+    >>> head = HarmonicHead(2, 3)
+    >>> _ = head.weight.data.copy_(torch.tensor([[0.0, 0.0], [4.0, 0.0], [0.0, 9.0]]))
+    >>> view = prototype_view(torch.tensor([[1.0, 0.0], [0.0, 8.0]]), head)
+    >>> view.winner, view.winner_distance, view.runner_up, view.runner_up_distance
+    (array([0, 2]), array([1., 1.], dtype=float32), array([1, 0]), array([3., 8.], dtype=float32))
+    """
+    parts: list[tuple[np.ndarray, ...]] = []
+    with _measuring(head, model) as distances:
+        if len(head.centers) < 2:
+            raise ValueError(f"`head` must have at least 2 classes, got {len(head.centers)}; there is no runner-up.")
+        for batch in _batches(inputs, batch_size, head.centers.device):
+            d_BV = distances(batch)
+            first_B1 = d_BV.argmin(1, keepdim=True)
+            second_B1 = d_BV.scatter(1, first_B1, torch.inf).argmin(1, keepdim=True)
+            columns = first_B1, second_B1, d_BV.gather(1, first_B1), d_BV.gather(1, second_B1)
+            parts.append(tuple(column.squeeze(1).cpu().numpy() for column in columns))
+    return PrototypeView(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+
+class NearestImages(NamedTuple):
+    """The images nearest to each centre, nearest first."""
+
+    images: np.ndarray
+    """(V, K) int64, their places among the inputs."""
+    distances: np.ndarray
+    """(V, K), to the centre."""
+
+
+def nearest_images(
+    inputs: Images, head: CentreHead, *, model: nn.Module | None = None, count: int = 5, batch_size: int = 512
+) -> NearestImages:
+    """Find the images that lie nearest to each centre, whatever their class: what a deep model's centres look like.
+
+    Every image is compared with every centre, batch by batch; distances are as `head.distance` gives them (float64 for
+    float64 inputs). Equally near images come in their order.
+
+    Args:
+        inputs: as a rule the training images, as for `prototype_view`.
+        head: as there.
+        model: as there.
+        count: K; all images where there are fewer.
+        batch_size: as there.
+
+    >>> from harmax import HarmonicHead
+    >>> head = HarmonicHead(1, 2)
+    >>> _ = head.weight.data.copy_(torch.tensor([[0.0], [10.0]]))
+    >>> nearest_images(torch.tensor([[1.0], [7.0], [9.0], [3.0]]), head, count=2)
+    NearestImages(images=array([[0, 3],
+           [2, 1]]), distances=array([[1., 3.],
+           [1., 3.]], dtype=float32))
+    """
+    if count < 1:
+        raise ValueError(f"`count` must be at least 1, got {count}; 5 are a good number.")
+    kept: list[tuple[Tensor, Tensor]] = []  # distances and numbers of the nearest so far, (V, K) each
+    seen = 0
+    with _measuring(head, model) as distances:
+        for batch in _batches(inputs, batch_size, head.centers.device):
+            d_VB = distances(batch).T
+            numbers_VB = torch.arange(seen, seen + len(batch), device=d_VB.device).expand_as(d_VB)
+            near, numbers = (torch.cat(both, 1) for both in zip(*kept, (d_VB, numbers_VB), strict=True))
+            # Stable, and earlier images stand first: so ties keep the images' order.
+            order_VK = near.argsort(dim=1, stable=True)[:, :count]
+            kept = [(near.gather(1, order_VK), numbers.gather(1, order_VK))]
+            seen += len(batch)
+    ((d_VK, numbers_VK),) = kept
+    return NearestImages(numbers_VK.cpu().numpy(), d_VK.cpu().numpy())
+
+
+def head_features(inputs: Images, head: nn.Module, *, model: nn.Module, batch_size: int = 512) -> np.ndarray:
+    """Return what a head sees inside a classifier, (N, D), float32 at least.
+
+    Args:
+        inputs: what `model` takes.
+        head: a module inside `model`, of any kind.
+        model: the classifier; in evaluation mode meanwhile.
+        batch_size: images at a time, for inputs that are one array.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> head_features(torch.randn(10, 2, 2), model[3], model=model).shape
+    (10, 3)
+    """
+    device = next(head.parameters()).device
+    with torch.no_grad(), _entering(head, model) as features:
+        found = [_wide(features(batch)).cpu().numpy() for batch in _batches(inputs, batch_size, device)]
+    return np.concatenate(found)
+
+
+def centre_pictures(head: CentreHead, shape: Sequence[int]) -> np.ndarray:
+    """Return the centres of a one-layer classifier in the shape of its images, (V, *shape), float32 at least.
+
+    Args:
+        head: one that sees the pixels themselves.
+        shape: of an image, such as (28, 28) or (3, 32, 32).
+
+    >>> from harmax import HarmonicHead
+    >>> centre_pictures(HarmonicHead(64, 10), (8, 8)).shape
+    (10, 8, 8)
+    """
+    centers_VD = _wide(head.centers.detach()).cpu().numpy()
+    if int(np.prod(shape)) != centers_VD.shape[1]:
+        raise ValueError(
+            f"`shape` must be of {centers_VD.shape[1]} pixels, as many as a centre has numbers, got {tuple(shape)}; "
+            "for a head on features show `nearest_images`."
+        )
+    return centers_VD.reshape(-1, *shape)
+
+
+@contextmanager
+def _measuring(head: CentreHead, model: nn.Module | None) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Give a function from a batch to distances to every centre, (B, V), without gradients meanwhile."""
+    if not hasattr(head, "centers") or not hasattr(head, "distance"):
+        raise TypeError(
+            f"`head` must have `centers` and `distance`, got a {type(head).__name__}; a standard head has no "
+            "prototypes, train a HarmonicHead."
+        )
+    if isinstance(head, (CosineHarmaxHead, DotHarmaxHead)):
+        raise TypeError(
+            f"`head` must decide by the distance to its centres, got a {type(head).__name__}, which decides by angles; "
+            "normalise features and centres first, and pass a HarmonicHead."
+        )
+    with torch.no_grad(), nullcontext(_flattened) if model is None else _entering(head, model) as features:
+
+        def distances(batch: Tensor) -> Tensor:
+            d_BV = head.distance(features(batch))
+            broken = int((~d_BV.isfinite()).any(1).sum())
+            if broken:
+                raise ValueError(
+                    f"`inputs` must be at finite distances, got NaN or infinity for {broken} of the {len(d_BV)} images "
+                    "of a batch; look at the images and at the model's weights."
+                )
+            return d_BV
+
+        yield distances
+
+
+def _flattened(batch: Tensor) -> Tensor:
+    return batch.flatten(1)
+
+
+@contextmanager
+def _entering(head: Any, model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Give a function from a batch to the features (B, D) that enter the head, the model in evaluation mode."""
+    if not any(module is head for module in model.modules()):
+        raise ValueError(
+            f"`model` must contain `head`, got a {type(model).__name__} without it; pass the module itself, such as "
+            "model.classifier, not a copy."
+        )
+    caught: list[Tensor] = []
+    modes = [(module, module.training) for module in model.modules()]
+    hook = head.register_forward_pre_hook(lambda _, arguments: caught.append(arguments[0]))
+
+    def features(batch: Tensor) -> Tensor:
+        caught.clear()
+        model(batch)
+        if len(caught) != 1 or caught[0].dim() != 2 or len(caught[0]) != len(batch):
+            came = [tuple(tensor.shape) for tensor in caught]
+            raise ValueError(
+                f"`model` must call `head` once, with one row of features for each of {len(batch)} images, got "
+                f"{came or 'no call'}; pass features instead."
+            )
+        return caught[0]
+
+    try:
+        model.eval()
+        yield features
+    finally:
+        hook.remove()
+        for module, mode in modes:
+            module.training = mode
+
+
+def _batches(inputs: Images, size: int, device: torch.device) -> Iterator[Tensor]:
+    if size < 1:
+        raise ValueError(f"`batch_size` must be at least 1, got {size}; 512 is usual.")
+    some = False
+    for batch in _slices(inputs, size) if isinstance(inputs, (Tensor, np.ndarray)) else inputs:
+        if not isinstance(batch, (Tensor, np.ndarray)) or batch.ndim < 2:
+            came = f"shape {tuple(batch.shape)}" if hasattr(batch, "shape") else type(batch).__name__
+            raise ValueError(
+                f"`inputs` must be an array (images, ...) or batches of such, got {came}; leave labels out, and give "
+                "one image as a batch of one."
+            )
+        some = some or len(batch) > 0
+        if len(batch):
+            yield torch.as_tensor(batch).to(device)
+    if not some:
+        raise ValueError("`inputs` must hold at least one image, got none; has the iterator been used before?")
+
+
+def _slices(whole: Tensor | np.ndarray, size: int) -> Iterator[Tensor | np.ndarray]:
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """Bring a tensor to float32 at least: numpy has no bfloat16."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
