@@ -125,8 +125,8 @@ def gpt2_table() -> str:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     first = rows[0]
     table = [
-        f"{first['sequences']} x {first['context']} tokens a step, {first['dtype']}, compiled, one {first['gpu']}, torch "
-        f"{first['torch']} (`harmax bench gpt2`):",
+        f"{first['sequences']} x {first['context']} tokens a step, {first['dtype']}, compiled, one {first['gpu']}, "
+        f"torch {first['torch']} (`harmax bench gpt2`):",
         "",
         "| head | loss | tokens a second | of cross-entropy's | peak memory, GiB | model FLOP utilisation |",
         "|---|---|---|---|---|---|",

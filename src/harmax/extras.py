@@ -11,6 +11,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "sklearn": ("sklearn",),
     "hf": ("transformers",),
     "text": ("tiktoken", "datasets"),
+    "vision": ("PIL", "kornia"),
 }
 
 

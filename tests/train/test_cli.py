@@ -1,11 +1,8 @@
 """`harmax pretrain`: flags, words and exit status."""
 
-import importlib.machinery
-import importlib.util
 import json
+import math
 import signal
-import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +10,35 @@ import pytest
 
 from harmax.cli.main import main
 from harmax.cli.pretrain import ShowSteps
+from harmax.train.pretrain import Pretraining
 
 Capture = pytest.CaptureFixture[str]
-QUICK = ("--steps", "3", "--n-layer", "1", "--device", "cpu")
+QUICK = ("--steps", "3", "--warmup", "1", "--n-layer", "1", "--device", "cpu")
 
 
-def test_smoke_trains_and_says_where_the_model_is(tmp_path: Path, capsys: Capture) -> None:
-    assert main(["pretrain", "smoke", *QUICK, "--output", str(tmp_path)]) == 0
+@pytest.mark.parametrize("head", ["harmonic", "linear", "gaussian"])
+def test_smoke_trains_and_says_where_the_model_is_and_how_to_load_it(
+    tmp_path: Path, capsys: Capture, head: str
+) -> None:
+    assert main(["pretrain", "smoke", *QUICK, "--head", head, "--output", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     assert out == f"{tmp_path / 'model'}\n"
-    assert [line.split("  ")[0] for line in err.splitlines()] == ["step 1/3", "step 2/3", "step 3/3"]
-    assert "val " in err.splitlines()[-1]
-    assert (tmp_path / "model" / "config.json").is_file()
+    *shown, kind, load = err.splitlines()
+    assert [line.split("  ")[0] for line in shown] == ["step 1/3", "step 2/3", "step 3/3"]
+    assert "val " in shown[-1]
+    assert "tokens were generated" in kind
+    statement, expression = load.removeprefix("load it with: ").split("; ")
+    names: dict[str, Any] = {}
+    exec(statement, names)
+    assert eval(expression, names).config.n_layer == 1
 
 
 def test_fields_of_the_spec_are_flags_and_json_is_the_last_line(tmp_path: Path, capsys: Capture) -> None:
-    flags = ["--head", "linear", "--lr", "0.005", "--warmup", "0", "--min-lr", "0.005", "--betas", "0.8", "0.9"]
+    flags = ["--head", "linear", "--lr", "0.005", "--min-lr", "0.005", "--betas", "0.8", "0.9"]
     assert main(["pretrain", "smoke", *QUICK, *flags, "--output", str(tmp_path), "--json"]) == 0
     last = json.loads(capsys.readouterr().out)
     assert (last["step"], last["lr"], last["folder"]) == (3, 0.005, str(tmp_path))
+    assert last["model"] == str(tmp_path / "model")
     assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "gpt2"
 
 
@@ -40,6 +47,20 @@ def test_control_arms_are_flags(tmp_path: Path) -> None:
     assert main(["pretrain", "smoke", *QUICK, *flags, "--output", str(tmp_path)]) == 0
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     assert (config["model_type"], config["logit_scale"]) == ("gaussian_gpt2", 2.5)
+
+
+def test_a_run_without_numbers_is_told_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    command = ["pretrain", "smoke", *QUICK, "--checkpoint-every", "1", "--output", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr(Pretraining, "evaluate", lambda self: math.nan)
+        assert main(command) == 1
+    assert "the checkpoint of step 2 is kept: give a smaller `lr`" in capsys.readouterr().err
+    assert main([*command, "--lr", "0.002"]) == 2
+    assert "`--change-schedule` to go on with these" in capsys.readouterr().err
+    assert main([*command, "--lr", "0.002", "--change-schedule"]) == 0
+    assert capsys.readouterr().err.startswith("going on after step 2\n")
 
 
 def test_it_goes_on_and_refuses_another_spec(tmp_path: Path, capsys: Capture) -> None:
@@ -51,7 +72,7 @@ def test_it_goes_on_and_refuses_another_spec(tmp_path: Path, capsys: Capture) ->
         "--device",
         "cpu",
         "--decay-steps",
-        "5",
+        "6",
         "--output",
         str(tmp_path),
     ]
@@ -82,43 +103,16 @@ def test_bad_usage(tmp_path: Path, capsys: Capture, flags: list[str], message: s
     assert message in said.err + said.out
 
 
-def test_loggers_get_every_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    lines: list[tuple[int, dict[str, Any]]] = []
-    ended: list[bool] = []
-
-    class Run:
-        def log(self, values: dict[str, Any], *, step: int) -> None:
-            lines.append((step, values))
-
-        def finish(self) -> None:
-            ended.append(True)
-
-    library = types.ModuleType("wandb")
-    library.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
-    library.init = lambda **settings: Run()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", library)
-    assert main(["pretrain", "smoke", *QUICK, "--log", "wandb", "--output", str(tmp_path)]) == 0
-    assert [step for step, _ in lines] == [1, 2, 3]
-    assert {"loss", "val_loss", "lr", "tokens_per_s"} <= lines[-1][1].keys()
-    assert ended == [True]
-
-
-@pytest.mark.parametrize(("name", "message"), [("wandb", "must be installed to log there"), ("paper", "logger")])
-def test_loggers_that_are_not_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, name: str, message: str
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_says_where_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, number: int
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert main(["pretrain", "smoke", *QUICK, "--log", name, "--output", str(tmp_path)]) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_ctrl_c_says_where_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     show = ShowSteps.__call__
 
     def interrupt(self: ShowSteps, record: dict[str, Any]) -> None:
         show(self, record)
         if record["step"] == 1:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
 
     monkeypatch.setattr(ShowSteps, "__call__", interrupt)
     assert main(["pretrain", "smoke", *QUICK, "--output", str(tmp_path)]) == 130

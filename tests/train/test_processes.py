@@ -1,4 +1,4 @@
-"""Many processes do what one does, and a killed one goes on; `worker.py` is what they run."""
+"""Many processes do what one does; `worker.py` is what they run."""
 
 import os
 import subprocess
@@ -11,18 +11,25 @@ import pytest
 import torch
 
 from harmax.train.checkpoint import find_checkpoints
+from harmax.train.model import build_model
 from harmax.train.pretrain import pretrain
-from train.tiny import KILLED_AT, assert_same_up_to_rounding, curve, spec, weights
+from train.tiny import assert_same_up_to_rounding, curve, spec, weights
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def torchrun(processes: int, *program: str) -> list[str]:
+    run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return [sys.executable, *run, *program]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    program = [str(Path(__file__).with_name("worker.py")), str(root)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*torchrun, *program], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    for processes in (2, 4):
+        command = torchrun(processes, str(Path(__file__).with_name("worker.py")), str(root))
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
+        assert done.returncode == 0, done.stderr
     pretrain(spec(), root / "single", device="cpu")
     return root
 
@@ -47,14 +54,13 @@ def test_one_process_goes_on_with_a_checkpoint_of_two(runs: Path, engine: str) -
     assert_same_up_to_rounding(output, runs / "single")
 
 
-def test_a_killed_run_goes_on_bit_for_bit(runs: Path) -> None:
-    output = runs / "killed"
-    assert [line["step"] for line in curve(output)] == list(range(1, KILLED_AT + 1))
-    assert [found.step for found in find_checkpoints(output / "checkpoints")] == [4, 8]
-    pretrain(spec(), output, device="cpu")
-    assert curve(output) == curve(runs / "single")
-    found, wanted = weights(output), weights(runs / "single")
+def test_a_learned_exponent_is_sharded_and_goes_on_bit_for_bit(runs: Path, tmp_path: Path) -> None:
+    pretrain(spec(learn_exponent=True, steps=12), tmp_path, device="cpu")
+    assert_same_up_to_rounding(runs / "learned", tmp_path)
+    found, wanted = weights(runs / "learned-parts"), weights(runs / "learned")
     assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    start = build_model(spec(learn_exponent=True)).lm_head.log_exponent
+    assert abs(wanted["lm_head.log_exponent"] - start) > 0.01
 
 
 def test_all_processes_hear_that_one_could_not_write(runs: Path) -> None:
@@ -63,6 +69,12 @@ def test_all_processes_hear_that_one_could_not_write(runs: Path) -> None:
     assert "process 0" in message
     assert "the last good one (step 4) is kept" in message
     assert [path.name for path in (runs / "full" / "checkpoints").iterdir()] == ["step-00000004"]
+
+
+def test_all_processes_hear_of_a_weight_that_is_no_number(runs: Path) -> None:
+    message = (runs / "spoiled.txt").read_text()
+    assert "got weights or moments that are not after step 8; the checkpoint of step 4 is kept" in message
+    assert [path.name for path in (runs / "spoiled" / "checkpoints").iterdir()] == ["step-00000004"]
 
 
 @contextmanager

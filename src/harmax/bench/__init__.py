@@ -7,7 +7,7 @@ and keeps them under benchmarks/results.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harmax.bench import ensemble, gpt2, imports, loss
+from harmax.bench import ensemble, gpt2, imports, loss, vision
 from harmax.bench.options import BenchOptions
 
 BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "import": imports.rows,
     "ensemble": ensemble.rows,
     "gpt2": gpt2.rows,
+    "vision": vision.rows,
 }
 
 __all__ = ["BENCHMARKS", "BenchOptions"]

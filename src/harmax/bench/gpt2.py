@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from harmax.bench.measure import peak_mib
+from harmax.bench.measure import peak_mib, percentiles
 from harmax.bench.options import BenchOptions
 from harmax.train import PRESETS, PretrainSpec
 
@@ -90,7 +90,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
             "mfu": None if peak is None else round(speed * step.flops_per_token / peak, 4),
             "speed_ratio": round(middle[STANDARD] / middle[name], 4) if STANDARD in steps else None,
             "memory_ratio": round(peaks[name] / peaks[STANDARD], 4) if STANDARD in steps else None,
-            **{f"step_ms_{key}": round(value, 3) for key, value in _percentiles(times[name]).items()},
+            **{key: round(value, 3) for key, value in percentiles(times[name], "step_ms").items()},
             "tokens": tokens,
             "context": spec.context,
             "sequences": spec.sequences,
@@ -141,10 +141,3 @@ def _time_blocks(
             if round_:
                 times[name].append(1e3 * (time.perf_counter() - start) / count)
     return times
-
-
-def _percentiles(values: list[float]) -> dict[str, float]:
-    if len(values) < 2:
-        return dict.fromkeys(("p20", "p50", "p80"), values[0])
-    cuts = statistics.quantiles(values, n=10, method="inclusive")
-    return {"p20": cuts[1], "p50": cuts[4], "p80": cuts[7]}

@@ -29,7 +29,7 @@ def _on_cpu(steps: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
             step()
             if round_:
                 times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: _percentiles(values) for name, values in times.items()}
+    return {name: percentiles(values, "ms") for name, values in times.items()}
 
 
 def _on_gpu(steps: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, dict[str, float]]:
@@ -45,7 +45,7 @@ def _on_gpu(steps: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
             events[name].append((first, last))
     torch.cuda.synchronize()
     times = {name: [first.elapsed_time(last) for first, last in pairs[1:]] for name, pairs in events.items()}
-    return {name: {**_percentiles(values), "host_ms": host[name]} for name, values in times.items()}
+    return {name: {**percentiles(values, "ms"), "host_ms": host[name]} for name, values in times.items()}
 
 
 def _host_milliseconds(step: Callable[[], object]) -> float:
@@ -58,11 +58,16 @@ def _host_milliseconds(step: Callable[[], object]) -> float:
     return 1e3 * taken
 
 
-def _percentiles(values: list[float]) -> dict[str, float]:
+def percentiles(values: list[float], name: str) -> dict[str, float]:
+    """20th, 50th and 80th percentile, under names that begin with `name`.
+
+    >>> percentiles([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "ms")
+    {'ms_p20': 2.0, 'ms_p50': 3.5, 'ms_p80': 5.0}
+    """
     if len(values) < 2:
-        return dict.fromkeys(("ms_p20", "ms_p50", "ms_p80"), values[0])
+        return dict.fromkeys((f"{name}_p20", f"{name}_p50", f"{name}_p80"), values[0])
     cuts = statistics.quantiles(values, n=10, method="inclusive")
-    return {"ms_p20": cuts[1], "ms_p50": cuts[4], "ms_p80": cuts[7]}
+    return {f"{name}_p20": cuts[1], f"{name}_p50": cuts[4], f"{name}_p80": cuts[7]}
 
 
 def peak_mib(step: Callable[[], object], device: str) -> float:

@@ -40,13 +40,14 @@ class Pretrain:
     """Where to compute: cpu, cuda, cuda:1; a GPU where there is one if left out."""
     log: tuple[str, ...] = ()
     """Where metrics also go, if installed: tensorboard, wandb."""
+    change_schedule: bool = False
+    """Go on from a checkpoint of another lr, min-lr, warmup, decay-steps, betas, weight-decay or clip, with these."""
     json: bool = False
     """Print the last line of metrics as JSON."""
 
     def __call__(self) -> int:
         """Train, and say where the model is."""
-        from harmax.train.loggers import LOGGERS, check_loggers
-        from harmax.train.pretrain import Pretraining
+        from harmax.train.loggers import check_loggers
         from harmax.train.world import joined
 
         with ExitStack() as stack:
@@ -54,12 +55,22 @@ class Pretrain:
                 check_folder(self.output)
                 check_loggers(self.log)
                 world = stack.enter_context(joined(self.spec, self.device))
-                training = Pretraining(self.spec, self.output, world)
-            takers: list[Callable[[dict[str, Any]], None]] = []
+            return self._train(world)  # the model is gone before the processes part
+
+    def _train(self, world: "World") -> int:
+        from harmax.train.loggers import LOGGERS
+        from harmax.train.pretrain import Pretraining
+
+        with checking_usage():
+            training = Pretraining(self.spec, self.output, world, change_schedule=self.change_schedule)
+        for caution in training.cautions if world.leads else ():
+            print(f"harmax: {caution}", file=sys.stderr)
+        takers: list[Callable[[dict[str, Any]], None]] = []
+        with ExitStack() as stack:
             if world.leads:
                 takers.append(stack.enter_context(ShowSteps(self.spec.steps, training.step)))
                 for name in self.log:
-                    logger = LOGGERS[name](self.spec, self.output)
+                    logger = LOGGERS[name](self.spec, self.output, training.step)
                     stack.callback(logger.close)
                     takers.append(logger)
             try:
@@ -69,10 +80,12 @@ class Pretrain:
             except FloatingPointError as error:
                 return self._stop(str(error), world, 1)
         if world.leads:
+            model = self.output / "model"
             if self.json:
-                print_json({**record, "folder": str(self.output)})
+                print_json({**record, "folder": str(self.output), "model": str(model)})
             else:
-                print(self.output / "model")
+                print(loading_words(self.spec, model), file=sys.stderr)
+                print(model)
         return 0
 
     @staticmethod
@@ -80,6 +93,18 @@ class Pretrain:
         if world.leads:
             print(f"harmax: {words}", file=sys.stderr)
         return status
+
+
+def loading_words(spec: PretrainSpec, model: Path) -> str:
+    """Say how a trained model is loaded, and what it is not.
+
+    >>> print(loading_words(PretrainSpec(data=Path("tokens")), Path("run/model")))
+    load it with: import transformers, harmax.hf; transformers.AutoModelForCausalLM.from_pretrained('run/model')
+    """
+    module = {"harmonic": ", harmax.hf", "gaussian": ", harmax.train.gaussian"}.get(spec.head, "")
+    load = f"import transformers{module}; transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
+    kind = "" if spec.data else "its tokens were generated: the losses show that everything works, no more\n"
+    return f"{kind}load it with: {load}"
 
 
 class ShowSteps:

@@ -13,6 +13,7 @@ from harmax.cli.pretrain import Pretrain
 from harmax.cli.report import WriteReport
 from harmax.cli.run import Reproduce, RunExperiment
 from harmax.cli.usage import UsageError
+from harmax.cli.vision import Vision
 
 VERBS: dict[str, Callable[..., Any]] = {
     "list": List,
@@ -23,6 +24,7 @@ VERBS: dict[str, Callable[..., Any]] = {
     "report": WriteReport,
     "data": PrepareData,
     "pretrain": Pretrain,
+    "vision": Vision,
     "bench": Bench,
     "doctor": Doctor,
 }

@@ -8,6 +8,7 @@ A folder takes its name only when everything in it is on the disk.
 """
 
 import hashlib
+import math
 import os
 import re
 import shutil
@@ -23,10 +24,11 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor
 
 from harmax.extras import needs
 from harmax.files import DamagedError, read_json, write_json
-from harmax.train.spec import PretrainSpec
+from harmax.train.spec import SCHEDULE, PretrainSpec
 from harmax.train.world import World
 
 with needs("run"):
@@ -102,15 +104,32 @@ def save_checkpoint(
     return Checkpoint(target, step)
 
 
-def check_spec(checkpoint: Checkpoint, spec: PretrainSpec) -> None:
-    """Refuse to go on where a field that decides the numbers has another value, and name it."""
+def is_finite(model: nn.Module, optimizer: torch.optim.Optimizer, world: World) -> bool:
+    """Whether all weights and moments of all processes are numbers, as those of a checkpoint must be."""
+    parts = [t.to_local() if isinstance(t, DTensor) else t for t in _tensors(model, optimizer).values()]
+    # The largest magnitude says it without a copy of the tensor; a process may hold nothing of a small one.
+    largest = [torch.linalg.vector_norm(part, math.inf) for part in parts if part.numel()]
+    bad = (~torch.stack(largest).isfinite()).sum() if largest else torch.zeros((), device=world.device)
+    return not world.total(bad.double()).item()
+
+
+def check_spec(checkpoint: Checkpoint, spec: PretrainSpec, *, change_schedule: bool = False) -> None:
+    """Refuse to go on where a field that decides the numbers has another value, and name it.
+
+    Args:
+        checkpoint: what to go on from.
+        spec: what to go on with.
+        change_schedule: whether the schedule's own fields may have another value.
+    """
     theirs, ours = checkpoint.read_state()["spec"], spec.identity
     names = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
-    if names:
+    others = [name for name in names if name not in SCHEDULE]
+    if others or (names and not change_schedule):
         words = ", ".join(f"`{name}` {theirs.get(name)} there and {ours.get(name)} here" for name in names)
+        way = "" if others else ", or `--change-schedule` to go on with these"
         raise ValueError(
             f"the checkpoints of a run must be of its spec, got {str(checkpoint.folder)!r} with {words}; give the same "
-            "values to go on, or another output folder."
+            f"values to go on, or another output folder{way}."
         )
 
 

@@ -2,10 +2,12 @@
 
 import importlib
 import importlib.util
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from harmax.files import write_atomically
 from harmax.functional import unknown
 from harmax.train.spec import PretrainSpec
 
@@ -21,18 +23,19 @@ class Logger(Protocol):
 
 
 class TensorBoardLogger:
-    """Scalars in OUTPUT/tensorboard."""
+    """Scalars in OUTPUT/tensorboard; what a run logged after the checkpoint it goes on from is shown no more."""
 
-    def __init__(self, spec: PretrainSpec, output: Path) -> None:
+    def __init__(self, spec: PretrainSpec, output: Path, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(output / "tensorboard"))
+        self._writer: Any = SummaryWriter(str(output / "tensorboard"), purge_step=done + 1)
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Write every number of a line under its name."""
         for name, value in record.items():
             if name != "step":
                 self._writer.add_scalar(name, value, record["step"])
+        self._writer.flush()  # a run that is killed goes on after its checkpoint, and what came before must be there
 
     def close(self) -> None:
         """Write what is buffered."""
@@ -42,12 +45,15 @@ class TensorBoardLogger:
 class WandbLogger:
     """A run of Weights & Biases, named like the output folder; a run that goes on is the same run there."""
 
-    def __init__(self, spec: PretrainSpec, output: Path) -> None:
+    def __init__(self, spec: PretrainSpec, output: Path, done: int) -> None:
         wandb = importlib.import_module("wandb")
-        name = output.resolve().name
-        self._run = wandb.init(
-            project="harmax", name=name, id=name, resume="allow", dir=str(output), config=spec.identity
-        )
+        # Folders of one name, on another disk or another machine, are other runs.
+        own = output / "wandb.id"
+        if not own.is_file():
+            write_atomically(own, uuid.uuid4().hex[:8].encode())
+        name, settings = output.resolve().name, {"dir": str(output), "config": spec.identity}
+        # Steps that come again after a kill are the same numbers, and wandb leaves them out.
+        self._run = wandb.init(project="harmax", name=name, id=own.read_text(), resume="allow", **settings)
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Send one line."""
@@ -58,7 +64,8 @@ class WandbLogger:
         self._run.finish()
 
 
-LOGGERS: dict[str, Callable[[PretrainSpec, Path], Logger]] = {
+# Each takes a spec, the run's folder and the steps it has done.
+LOGGERS: dict[str, Callable[[PretrainSpec, Path, int], Logger]] = {
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
 }

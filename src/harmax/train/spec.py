@@ -24,6 +24,9 @@ FREE = (
     "keep",
 )
 
+# These a run that would fail may go on with after a change, if its user says so: it stays the same model.
+SCHEDULE = ("lr", "min_lr", "warmup", "decay_steps", "betas", "weight_decay", "clip")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainSpec:
@@ -137,8 +140,6 @@ class PretrainSpec:
             )
         if self.learn_exponent and self.head != "harmonic":
             raise ValueError(f"`learn_exponent` must go with the harmonic head, got the {self.head} one; leave it out.")
-        if self.learn_exponent and self.engine == "fsdp":
-            raise ValueError("`learn_exponent` must not go with engine fsdp, which shards no single number; take ddp.")
         resolve_exponent(self.exponent, self.n_embd)
         check_softening(self.softening)
 

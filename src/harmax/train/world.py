@@ -1,5 +1,6 @@
 """The processes of a run: who this one is, what they agree on, and how a model is spread over them."""
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -67,7 +68,7 @@ def joined(spec: PretrainSpec, device: str | None = None) -> Iterator[World]:
     if starts and "RANK" not in os.environ:
         raise ValueError(
             f"`engine` {spec.engine} must be started by torchrun, got a plain process; put `torchrun --nproc-per-node "
-            "N -m harmax.cli.main` in place of `harmax`, or take engine single."
+            "N -m harmax` in place of `harmax`, or take engine single."
         )
     place = torch.device(choose_device(device))
     if place.type == "cuda":
@@ -82,6 +83,8 @@ def joined(spec: PretrainSpec, device: str | None = None) -> Iterator[World]:
         yield World(dist.get_rank(), dist.get_world_size(), place)
     finally:
         if starts:
+            # Models lie in cycles, and one that outlives its group keeps the group's threads running.
+            gc.collect()
             dist.destroy_process_group()
 
 

@@ -1,0 +1,106 @@
+"""A training step of ResNet-50, as `harmax vision imagenet` takes it: the harmonic head beside the linear one.
+
+A step is forward, backward and SGD, of 256 images of 224 x 224 on a GPU and of 4 on a CPU, where 256 take minutes.
+Images are noise from a pool that is on the device already: neither decoding nor augmentation is measured.
+"""
+
+# B images of a step, C channels, H rows, W columns
+
+import gc
+import itertools
+import statistics
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from torch import Tensor
+
+from harmax.bench.gpt2 import _time_blocks
+from harmax.bench.measure import peak_mib, percentiles
+from harmax.bench.options import BenchOptions
+from harmax.train.vision import VISION_PRESETS, VisionSpec
+
+if TYPE_CHECKING:
+    from harmax.train.vision.step import VisionStep
+
+CLASSES = 1000
+ON_GPU = VISION_PRESETS["imagenet"]
+ON_CPU = replace(ON_GPU, batch=4, micro_batch=4, dtype="float32")
+SMOKE = replace(VISION_PRESETS["smoke"], image_size=12)
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+POOL = 4
+"""Batches that both heads go through again and again."""
+HEADS: tuple[Literal["linear", "harmonic"], ...] = ("linear", "harmonic")
+
+
+def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
+    """One row a head: images a second, and peak memory.
+
+    `repeats` rounds are timed, in each of which both heads take a block of steps, and the device is waited for once a
+    block; percentiles are over blocks, each divided by its steps. The peak is what parameters, running statistics and
+    momenta take, plus the most that a step holds besides. What does not fit has no row.
+    """
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = torch.device(options.device)
+    spec = SMOKE if options.smoke else ON_GPU if device.type == "cuda" else ON_CPU
+    count = 2 if options.smoke else 10 if device.type == "cuda" else 1
+    torch.compiler.reset()
+    # The GPU that memory is asked of, where there is one.
+    with torch.cuda.device(device if device.type == "cuda" else -1):
+        batches, steps, peaks = make_batches(spec, device), {}, {}
+        for head in HEADS:
+            with suppress(torch.OutOfMemoryError):
+                steps[head], peaks[head] = _warm_up(replace(spec, head=head), batches, options)
+            gc.collect()  # what did not fit
+        repeats = 1 if options.smoke else options.repeats
+        times = _time_blocks(cast(Any, steps), batches, spec.lr / 100, count, repeats, device)
+    middle = {head: statistics.median(values) for head, values in times.items()}
+    for head in steps:
+        yield {
+            "head": head,
+            "images_per_s": round(1e3 * spec.batch / middle[head], 2),
+            "peak_gib": round(peaks[head], 3),
+            "speed_ratio": round(middle["linear"] / middle[head], 4) if "linear" in steps else None,
+            "memory_ratio": round(peaks[head] / peaks["linear"], 4) if "linear" in steps else None,
+            **{key: round(value, 3) for key, value in percentiles(times[head], "step_ms").items()},
+            "model": spec.model,
+            "images": spec.batch,
+            "image_size": spec.image_size,
+            "classes": CLASSES,
+            "compile": spec.compile,
+            "channels_last": spec.channels_last,
+            "dtype": spec.dtype,
+            "device": options.device,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            **({"gpu": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}),
+        }
+
+
+def make_batches(spec: VisionSpec, device: torch.device) -> Batches:
+    """Return images (B, C, H, W) and targets (B,) of every class alike, again and again."""
+    generator, size = torch.Generator(device).manual_seed(0), spec.image_size
+    layout = torch.channels_last if spec.channels_last else torch.contiguous_format
+    pool = []
+    for _ in range(POOL):
+        images = torch.randn(spec.micro_batch, 3, size, size, device=device, generator=generator)
+        targets_B = torch.randint(CLASSES, (spec.micro_batch,), device=device, generator=generator)
+        pool.append((images.contiguous(memory_format=layout), targets_B))
+    return itertools.cycle(pool)
+
+
+def _warm_up(spec: VisionSpec, batches: Batches, options: BenchOptions) -> tuple["VisionStep", float]:
+    """Build a model, let it compile, and measure its peak, in GiB."""
+    from harmax.train.vision.step import VisionStep
+    from harmax.train.world import World
+
+    step = VisionStep(spec, [str(number) for number in range(CLASSES)], World(0, 1, torch.device(options.device)))
+    for _ in range(1 if options.smoke else 3):
+        step(batches, spec.lr / 100)  # noise teaches nothing: a small rate keeps the numbers ordinary
+    momenta = [tensor for state in step.optimizer.state.values() for tensor in state.values()]
+    held = sum(tensor.nbytes for tensor in (*step.model.state_dict().values(), *momenta))
+    return step, held / 2**30 + peak_mib(lambda: step(batches, spec.lr / 100), options.device) / 2**10

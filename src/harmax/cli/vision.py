@@ -1,0 +1,119 @@
+"""`harmax vision`: train an image classifier, or go on with one."""
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import tyro
+from rich.text import Text
+
+from harmax.cli.pretrain import ShowSteps
+from harmax.cli.usage import UsageError, check_folder, checking_usage, print_json
+from harmax.train.vision import VISION_PRESETS, VisionSpec
+
+if TYPE_CHECKING:
+    from harmax.train.world import World
+
+    Preset = VisionSpec
+else:
+    Preset = tyro.extras.subcommand_type_from_defaults(VISION_PRESETS, prefix_names=False)
+
+
+@tyro.conf.configure(
+    tyro.conf.OmitArgPrefixes,
+    tyro.conf.OmitSubcommandPrefixes,
+    tyro.conf.CascadeSubcommandArgs,  # --output may stand after the preset
+)
+@dataclass(frozen=True)
+class Vision:
+    """Train a ResNet with a harmonic or linear head; the same command goes on after a stop."""
+
+    spec: Preset
+    """A preset; every field of it can be given."""
+    output: Path
+    """The run's folder: checkpoints, metrics.jsonl, and model/ for transformers at the end."""
+    device: str | None = None
+    """Where to compute: cpu, cuda, cuda:1; a GPU where there is one if left out."""
+    log: tuple[str, ...] = ()
+    """Where metrics also go, if installed: tensorboard, wandb."""
+    json: bool = False
+    """Print the last line of metrics as JSON."""
+
+    def __call__(self) -> int:
+        """Train, and say where the model is."""
+        from harmax.train.loggers import LOGGERS, check_loggers
+        from harmax.train.vision.train import VisionTraining
+        from harmax.train.world import joined
+
+        with ExitStack() as stack:
+            with checking_usage():
+                check_folder(self.output)
+                check_loggers(self.log)
+                # Engine and identity are all that these two ask of a spec.
+                spec = cast(Any, self.spec)
+                world = stack.enter_context(joined(spec, self.device))
+                try:
+                    training = VisionTraining(self.spec, self.output, world)
+                except FileNotFoundError as error:  # of a data set, whose message says which files are wanted
+                    raise UsageError(str(error)) from error
+            takers: list[Callable[[dict[str, Any]], None]] = []
+            if world.leads:
+                takers.append(stack.enter_context(ShowImages(training.steps, training.step)))
+                for name in self.log:
+                    logger = LOGGERS[name](spec, self.output, training.step)
+                    stack.callback(logger.close)
+                    takers.append(logger)
+            try:
+                record = training.run(lambda record: [take(record) for take in takers])
+            except KeyboardInterrupt:
+                return self._stop(f"stopped; the same command goes on after step {training.saved}.", world, 130)
+            except FloatingPointError as error:
+                return self._stop(str(error), world, 1)
+        if world.leads:
+            model = self.output / "model"
+            if self.json:
+                print_json({**record, "folder": str(self.output), "model": str(model)})
+            else:
+                load = f"from harmax.train.vision.model import load_classifier; load_classifier({str(model)!r})"
+                print(f"load it with: {load}", file=sys.stderr)
+                print(model)
+        return 0
+
+    @staticmethod
+    def _stop(words: str, world: "World", status: int) -> int:
+        if world.leads:
+            print(f"harmax: {words}", file=sys.stderr)
+        return status
+
+
+class ShowImages(ShowSteps):
+    """Shows lines of a classifier's metrics on standard error."""
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Show one line of metrics."""
+        words = image_words(record, self._steps)
+        if self._live is None:
+            self.say(words)
+        else:
+            self._live.update(Text(words, no_wrap=True, overflow="ellipsis"))
+
+
+def image_words(record: dict[str, Any], steps: int) -> str:
+    """Write one line of metrics for a reader.
+
+    >>> record = {"step": 97, "epoch": 1.0, "loss": 1.5, "accuracy": 0.45, "top1": 0.5, "val_loss": 1.25, "lr": 0.1}
+    >>> image_words({**record, "images_per_s": 25000.0, "memory_gib": 3.0, "seconds_left": 75.0}, 970)
+    'step 97/970  epoch 1.00  loss 1.5000  train 45.0 %  val 1.2500  top-1 50.00 %  lr 1.00e-01  25,000 images/s  3.00 GiB  0:01:15 left'
+    """  # noqa: E501  (one line is what it is)
+    parts = [f"step {record['step']}/{steps}", f"epoch {record['epoch']:.2f}", f"loss {record['loss']:.4f}"]
+    parts.append(f"train {100 * record['accuracy']:.1f} %")
+    if "top1" in record:
+        parts += [f"val {record['val_loss']:.4f}", f"top-1 {100 * record['top1']:.2f} %"]
+    if "top5" in record:
+        parts.append(f"top-5 {100 * record['top5']:.2f} %")
+    minutes, seconds = divmod(round(record["seconds_left"]), 60)
+    parts += [f"lr {record['lr']:.2e}", f"{record['images_per_s']:,.0f} images/s", f"{record['memory_gib']:.2f} GiB"]
+    return "  ".join([*parts, f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"])

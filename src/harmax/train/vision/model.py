@@ -1,0 +1,222 @@
+"""A ResNet with a harmonic or a linear head, its loss, and how it is written and loaded.
+
+After ``import harmax.train.vision.model`` transformers' Auto classes load what a run wrote. A linear head on the usual
+stem is transformers' own ResNet, and needs no harmax.
+"""
+
+# B images, C channels, H rows, W columns, D features, V classes
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from harmax.extras import needs
+from harmax.files import DamagedError, read_json, write_json
+from harmax.functional import check_softening, harmonic_loss, resolve_exponent, unknown
+from harmax.heads import HarmonicHead
+from harmax.train.vision.spec import ARCHITECTURES, HEADS, VisionSpec
+
+with needs("hf"):
+    from transformers import (
+        AutoConfig,
+        AutoModelForImageClassification,
+        ResNetConfig,
+        ResNetForImageClassification,
+    )
+    from transformers.models.resnet.modeling_resnet import ResNetConvLayer
+    from transformers.utils import logging
+
+IGNORED = -100
+PREPARATION = "preparation.json"
+
+
+class HarmaxResNetConfig(ResNetConfig):
+    """ResNet's configuration, the head, and the stem.
+
+    >>> HarmaxResNetConfig(exponent=30.0).exponent
+    30.0
+    """
+
+    model_type = "harmax_resnet"
+
+    head: str = "harmonic"
+    exponent: float | int | None = None
+    softening: float | int = 0.0
+    small_stem: bool = False
+
+    def __post_init__(self, **settings: Any) -> None:
+        if self.head not in HEADS:
+            raise ValueError(unknown("head", self.head, HEADS))
+        check_softening(self.softening)
+        super().__post_init__(**settings)
+        resolve_exponent(self.exponent, self.features)
+
+    @property
+    def features(self) -> int:
+        """What enters the head: D."""
+        assert self.hidden_sizes is not None
+        return self.hidden_sizes[-1]
+
+
+class HarmaxResNetForImageClassification(ResNetForImageClassification):
+    """Transformers' ResNet with a choice of head and stem; its classes, outputs and keys are the same."""
+
+    config: HarmaxResNetConfig
+    config_class = HarmaxResNetConfig
+
+    def __init__(self, config: HarmaxResNetConfig) -> None:
+        super().__init__(config)
+        if config.small_stem:
+            stem = self.resnet.embedder
+            stem.embedder = ResNetConvLayer(
+                config.num_channels, config.embedding_size, kernel_size=3, stride=1, activation=config.hidden_act
+            )
+            stem.embedder.apply(self._init_weights)
+            stem.pooler = nn.Identity()
+        if config.head == "harmonic":
+            head = HarmonicHead(config.features, self.num_labels, exponent=config.exponent, softening=config.softening)
+            self.classifier[1] = head
+
+
+AutoConfig.register(HarmaxResNetConfig.model_type, HarmaxResNetConfig, exist_ok=True)
+AutoModelForImageClassification.register(HarmaxResNetConfig, HarmaxResNetForImageClassification, exist_ok=True)
+
+
+def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClassification:
+    """Build the model with the weights that its seed gives; both heads start with the same backbone and matrix."""
+    names = {index: str(name) for index, name in enumerate(classes)}
+    labels = dict(id2label=names, label2id={name: index for index, name in names.items()})
+    sizes: dict[str, Any] = {**ARCHITECTURES[spec.model], **labels}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(spec.seed)
+        if spec.head == "linear" and not spec.small_stem:
+            return ResNetForImageClassification(ResNetConfig(**sizes)).train()
+        stem: dict[str, Any] = dict(small_stem=spec.small_stem)
+        linear = HarmaxResNetForImageClassification(HarmaxResNetConfig(head="linear", **stem, **sizes))
+        if spec.head == "linear":
+            return linear.train()
+        head: dict[str, Any] = dict(exponent=spec.exponent, softening=spec.softening)
+        model = HarmaxResNetForImageClassification(HarmaxResNetConfig(**head, **stem, **sizes))
+        weights = linear.state_dict()
+        del weights["classifier.1.bias"]
+        model.load_state_dict(weights)
+        if spec.center_std is not None:
+            model.classifier[1].reset_parameters(std=spec.center_std)
+    return model.train()
+
+
+def features(model: ResNetForImageClassification, images: Tensor) -> Tensor:
+    """Return what enters the head, (B, D), for prepared images (B, C, H, W)."""
+    pooled: Tensor = model.resnet(images).pooler_output
+    return pooled.flatten(1)
+
+
+class ClassificationLoss(nn.Module):
+    """A model with its loss: takes images (B, C, H, W) and targets (B,), gives sums over the images.
+
+    While it trains: the loss, with its smoothing, and how many were right. While it evaluates: the negative log
+    likelihood, and how many targets were the first and among the first five. A target of -100 counts nothing.
+
+    Args:
+        model: of `build_model`.
+        label_smoothing: of the loss.
+        impl: how the harmonic loss is computed, as in `harmonic_loss`.
+    """
+
+    def __init__(
+        self, model: ResNetForImageClassification, *, label_smoothing: float = 0.0, impl: str = "auto"
+    ) -> None:
+        super().__init__()
+        self.model, self.label_smoothing, self.impl = model, label_smoothing, impl
+
+    def forward(self, images: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum loss, float32, and hits, (1,) or (2,)."""
+        x_BD, head = features(self.model, images), self.model.classifier[1]
+        if not self.training:
+            z_BV = head(x_BD).float()
+            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", ignore_index=IGNORED)
+            right = z_BV.topk(min(5, z_BV.shape[1]), dim=1).indices == targets_B[:, None]
+            return loss, torch.stack([right[:, 0].sum(), right.sum()])
+        smoothing = self.label_smoothing
+        if isinstance(head, HarmonicHead):
+            loss, _, hit_B = harmonic_loss(
+                x_BD,
+                head.weight,
+                targets_B,
+                exponent=head.exponent,
+                softening=head.softening,
+                reduction="sum",
+                label_smoothing=smoothing,
+                impl=self.impl,
+                return_stats=True,
+            )
+        else:
+            z_BV = head(x_BD).float()
+            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", label_smoothing=smoothing)
+            hit_B = z_BV.detach().argmax(1) == targets_B
+        return loss, hit_B.sum()[None]
+
+
+class Preparation(NamedTuple):
+    """How pixels become what a model takes: scaled to 0..1, then less the mean, over the deviation of a channel."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    size: int
+    """Pixels of a side."""
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Prepare images (B, C, H, W) with values in 0..1."""
+        return (images - _constant(self.mean, images.device)) / _constant(self.std, images.device)
+
+    def prepare(self, pixels: Tensor) -> Tensor:
+        """Prepare images (B, H, W) or (B, H, W, C), uint8, as data sets have them."""
+        colours = pixels if pixels.ndim == 4 else pixels[..., None].expand(*pixels.shape, 3)
+        return self(colours.permute(0, 3, 1, 2).float() / 255)
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """One number a channel, (C, 1, 1), sent once: a GPU would be waited for every time."""
+    return torch.tensor(values, device=device)[:, None, None]
+
+
+def save_model(
+    model: ResNetForImageClassification, weights: Mapping[str, Tensor], preparation: Preparation, folder: Path
+) -> None:
+    """Write trained weights as a folder that transformers loads, and how its images are prepared."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # it would break into the line of this run's own progress
+    try:
+        model.save_pretrained(folder, state_dict=dict(weights))
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+    write_json(folder / PREPARATION, preparation._asdict())
+
+
+def load_classifier(folder: Path | str) -> tuple[ResNetForImageClassification, Preparation]:
+    """Load what a run wrote: the model, ready to predict, and how its images are prepared.
+
+    model, preparation = load_classifier("runs/cifar10/model")
+    logits = model(preparation.prepare(pixels)).logits
+    """
+    path = Path(folder)
+    if not (path / "config.json").is_file():
+        raise ValueError(f"`folder` must hold a trained classifier (config.json), got {str(folder)!r}; name RUN/model.")
+    stored = read_json(path / PREPARATION)
+    if not isinstance(stored, dict) or stored.keys() != set(Preparation._fields):
+        raise DamagedError(f"{path / PREPARATION} must hold {', '.join(Preparation._fields)}; write the model again.")
+    preparation = Preparation(tuple(stored["mean"]), tuple(stored["std"]), stored["size"])
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return AutoModelForImageClassification.from_pretrained(path).eval(), preparation
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,91 @@
+"""Pictures of class folders, decoded and cropped by processes of their own."""
+
+# B pictures, H rows, W columns, C channels
+
+import signal
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from harmax.data.images import ClassFolder
+from harmax.files import DamagedError
+from harmax.train.vision.augment import PICTURES, generator, middle_crop, random_crop
+
+Key = tuple[int, int]
+"""A picture's number, and the epoch it is cropped for."""
+Sample = tuple[np.ndarray, int] | str
+"""A square with its label, or what is wrong with the picture."""
+
+
+class Pictures(Dataset[Sample]):
+    """Squares cut out of a class folder's pictures.
+
+    Args:
+        folder: the pictures.
+        size: pixels of a side of the squares.
+        seed: of random crops; None: the middle.
+        flip: whether random crops are also mirrored, half of them.
+    """
+
+    def __init__(self, folder: ClassFolder, *, size: int, seed: int | None = None, flip: bool = False) -> None:
+        self.folder, self._size, self._seed, self._flip = folder, size, seed, flip
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Their names."""
+        return self.folder.classes
+
+    def __len__(self) -> int:
+        return len(self.folder)
+
+    def __getitem__(self, key: Key) -> Sample:
+        index, epoch = key
+        try:
+            picture, label = self.folder[index]
+        except DamagedError as error:
+            return str(error)  # an error from another process would bury its words in a trace
+        if self._seed is None:
+            return middle_crop(picture, self._size), label
+        numbers = generator(PICTURES, self._seed, epoch, index)
+        return random_crop(picture, self._size, numbers, flip=self._flip), label
+
+
+def read_pictures(
+    pictures: Pictures, wanted: Iterable[list[Key]], workers: int, device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches on the device: squares (B, H, W, C), uint8, and labels, (B,), int64."""
+    pinned = device.type == "cuda"
+    loader: DataLoader[Any] = DataLoader(
+        pictures,
+        batch_sampler=wanted,
+        num_workers=workers,
+        collate_fn=_collate,
+        pin_memory=pinned,
+        worker_init_fn=_start if workers else None,
+        generator=torch.Generator(),  # else it draws from torch's own numbers
+    )
+    for batch in loader:
+        if isinstance(batch, str):
+            raise DamagedError(batch)
+        pixels, labels = batch
+        yield pixels.to(device, non_blocking=pinned), labels.to(device, non_blocking=pinned)
+
+
+def _collate(samples: list[Sample]) -> tuple[Tensor, Tensor] | str:
+    squares, labels = [], []
+    for sample in samples:
+        if isinstance(sample, str):
+            return sample
+        squares.append(sample[0])
+        labels.append(sample[1])
+    return torch.from_numpy(np.stack(squares)), torch.tensor(labels)
+
+
+def _start(worker: int) -> None:
+    """Leave signals to the process that trains, which still needs its pictures for the step it is in."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

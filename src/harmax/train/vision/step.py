@@ -1,0 +1,109 @@
+"""One update of a classifier: what `train_classifier` repeats, and what `harmax bench vision` measures."""
+
+# B images of a micro-batch, C channels, H rows, W columns
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from harmax.train.vision.model import ClassificationLoss, build_model
+from harmax.train.vision.spec import VisionSpec
+from harmax.train.world import World, spread, without_exchange
+
+
+class VisionStep:
+    """A model with its loss and its optimiser, on its device; a call is one update. Nothing here waits for a GPU.
+
+    Args:
+        spec: what to train.
+        classes: names of the classes.
+        world: the processes that train it.
+        impl: how the harmonic loss is computed, as in `harmonic_loss`.
+
+    Attributes:
+        model: the ResNet.
+        optimizer: SGD over its parameters.
+    """
+
+    def __init__(self, spec: VisionSpec, classes: Sequence[str], world: World, *, impl: str = "auto") -> None:
+        self._spec, self._world = spec, world
+        if world.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # shapes stay as they are, so the fastest convolutions are looked for
+        self._turns = spec.turns(world.size)
+        self.model = build_model(spec, classes)
+        self._layout = torch.channels_last if spec.channels_last else torch.contiguous_format
+        self._loss = ClassificationLoss(self.model, label_smoothing=spec.label_smoothing, impl=impl)
+        self._loss.to(memory_format=self._layout)  # type: ignore[call-overload]  # torch's stubs lack it
+        # Engine and compile are all that it asks of the two.
+        self._module: nn.Module = spread(cast(Any, self._loss), cast(Any, spec), world)
+        groups = parameter_groups(self.model, spec)
+        self.optimizer = torch.optim.SGD(
+            groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=world.device.type == "cuda"
+        )
+
+    def __call__(self, batches: Iterator[tuple[Tensor, Tensor]], rate: float) -> Tensor:
+        """Take a step; return this process's sums of loss, hits and images, (3,), float64, still on the device.
+
+        Args:
+            batches: prepared images (B, C, H, W) and targets (B,) on the device; as many are taken as a step has.
+            rate: the learning rate.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)
+        # Engines average over processes; the sum over all images, divided by their number, is what is wanted.
+        share = self._world.size / self._spec.batch
+        for turn in range(self._turns):
+            images, targets_B = next(batches)
+            with without_exchange(self._module, last=turn == self._turns - 1):
+                loss, hits = self._compute(self._module, images, targets_B)
+                (loss * share).backward()
+            totals[:2] += torch.stack([loss.detach(), hits[0]])
+        totals[2] = self._turns * self._spec.micro_batch
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return totals
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
+        """Sum negative log likelihood, hits and hits among five over this process's batches, (3,), float64."""
+        self.share_statistics()
+        totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)
+        self._loss.eval()
+        for images, targets_B in batches:
+            loss, hits = self._compute(self._loss, images, targets_B)
+            totals += torch.cat([loss[None], hits])
+        self._loss.train()
+        return totals
+
+    def share_statistics(self) -> None:
+        """Give all processes the running statistics of the first, which every step starts from anyway."""
+        if self._world.size > 1:
+            for buffer in self.model.buffers():
+                dist.broadcast(buffer, 0)
+
+    def _compute(self, module: nn.Module, images: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
+        with self._precision():
+            loss, hits = module(images.contiguous(memory_format=self._layout), targets_B)
+        return loss, hits
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self._spec.dtype == "float32":
+            return nullcontext()
+        return torch.autocast(self._world.device.type, dtype=torch.bfloat16)
+
+
+def parameter_groups(model: nn.Module, spec: VisionSpec) -> list[dict[str, Any]]:
+    """Split the parameters into those that decay and those that the spec takes out."""
+    centers = model.get_parameter("classifier.1.weight")
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        decays = spec.decay_centers if parameter is centers else parameter.ndim > 1 or spec.decay_norms
+        (decayed if decays else others).append(parameter)
+    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]

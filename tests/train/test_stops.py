@@ -1,0 +1,73 @@
+"""A command that is killed, or told to end, goes on as if nothing had been."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from harmax.train import PretrainSpec
+from harmax.train.checkpoint import find_checkpoints
+from harmax.train.pretrain import pretrain
+from train.tiny import curve, flags, last_whole_line, spec, weights
+
+SEED = int(os.environ.get("HARMAX_TEST_SEED", random.SystemRandom().randrange(10**6)))
+FOREVER = spec(steps=10**6, decay_steps=20, evaluate_every=7, checkpoint_every=3)  # none is too slow to stop it
+CLUSTER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+@contextmanager
+def running(
+    settings: PretrainSpec, output: Path, *launcher: str, until: int
+) -> Iterator[tuple[subprocess.Popen, list]]:
+    """Start the command, and hand it over, with what it has said, when it has shown a step."""
+    command = [sys.executable, *launcher, "-m", "harmax", "pretrain", *flags(settings)]
+    command += ["--device", "cpu", "--output", str(output)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        said = []
+        try:
+            assert process.stderr is not None
+            for line in process.stderr:
+                said.append(line.rstrip("\n"))
+                if line.startswith(f"step {until}/"):
+                    break
+            else:
+                raise AssertionError("\n".join(said))
+            yield process, said
+        finally:
+            process.kill()
+
+
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    step = random.Random(SEED).randrange(1, 40)
+    with running(FOREVER, tmp_path / "killed", until=step) as (process, _):
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    reached = last_whole_line(tmp_path / "killed")["step"]
+    assert reached >= step
+    for name in ("killed", "undisturbed"):
+        pretrain(replace(FOREVER, steps=reached + 5), tmp_path / name, device="cpu")
+    note = f"killed after step {reached}; HARMAX_TEST_SEED={SEED} kills it near there again"
+    assert curve(tmp_path / "killed") == curve(tmp_path / "undisturbed"), note
+    found, wanted = weights(tmp_path / "killed"), weights(tmp_path / "undisturbed")
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted), note
+
+
+def test_all_processes_stop_when_torchrun_is_told_to_end_and_one_speaks(tmp_path: Path) -> None:
+    with running(replace(FOREVER, engine="ddp"), tmp_path, *CLUSTER, until=3) as (process, said):
+        process.terminate()
+        said += process.communicate()[1].splitlines()
+    assert process.returncode != 0
+    (stop,) = (match for line in said if (match := re.match(r"harmax: stopped; .* goes on after step (\d+)\.", line)))
+    assert find_checkpoints(tmp_path / "checkpoints")[-1].step == int(stop[1])
+    shown = [line.split("/")[0] for line in said if line.startswith("step ")]
+    assert shown == [f"step {line['step']}" for line in curve(tmp_path)], "each step once"

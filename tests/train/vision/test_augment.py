@@ -1,0 +1,95 @@
+"""Augmentation: what is cut out, and that draws belong to their seed."""
+
+import numpy as np
+import torch
+
+from harmax.train.vision.augment import AutoAugment, cut, generator, middle_crop, random_crop
+from harmax.train.vision.data import ResidentData, generate_images
+from harmax.train.world import World
+from train.vision.small import spec
+
+
+def test_cut_takes_windows_and_mirrors_them() -> None:
+    padded = torch.arange(2 * 6 * 6 * 3).reshape(2, 6, 6, 3)
+    chosen, top, left = torch.tensor([1, 0, 1]), torch.tensor([0, 2, 1]), torch.tensor([2, 0, 1])
+    flip = torch.tensor([False, True, False])
+    found = cut(padded, chosen, top, left, flip, side=4)
+    wanted = [padded[1, 0:4, 2:6], padded[0, 2:6, 0:4].flip(1), padded[1, 1:5, 1:5]]
+    assert torch.equal(found, torch.stack(wanted).permute(0, 3, 1, 2))
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_training_images_are_windows_of_reflected_ones() -> None:
+    settings = spec(padding=2, flip=True, batch=8, micro_batch=8)
+    train = generate_images(64)
+    data = ResidentData(settings, train, generate_images(8, start=64), World(0, 1, torch.device("cpu")))
+    images, labels = next(data.train(1))
+    mean, std = (np.array(v)[:, None, None] for v in (data.preparation.mean, data.preparation.std))
+    pixels = np.rint((images.numpy() * std + mean) * 255).astype(np.int64).transpose(0, 2, 3, 1)
+    share = next(data.order.shares(1))
+    mirrored = 0
+    for image, label, index in zip(pixels, labels, share.chosen, strict=True):
+        assert label == train.labels[index]
+        around = np.pad(train.pixels[index], ((2, 2), (2, 2), (0, 0)), mode="reflect")
+        windows = [around[top : top + 12, left : left + 12] for top in range(5) for left in range(5)]
+        plain = any(np.array_equal(image, window) for window in windows)
+        mirrored += not plain
+        assert plain or any(np.array_equal(image, window[:, ::-1]) for window in windows)
+    assert 0 < mirrored < 8
+
+
+def test_random_crops_stay_inside_and_reach_everywhere() -> None:
+    """Every pixel holds its own row and column, so a crop says where it was."""
+    rows, columns = np.mgrid[0:120, 0:90].astype(np.uint8)
+    picture = np.stack([rows, columns, np.full_like(rows, 7)], axis=2)
+    spans, flips = [], 0
+    for epoch in range(300):
+        square = random_crop(picture, 32, generator(4, 0, epoch, 0), flip=True).astype(int)
+        assert square.shape == (32, 32, 3)
+        assert (square[..., 2] == 7).all()
+        backwards = square[0, 0, 1] > square[0, -1, 1]
+        flips += backwards
+        height, width = square[-1, 0, 0] - square[0, 0, 0], abs(square[0, -1, 1] - square[0, 0, 1])
+        spans.append((height / 120) * (width / 90))
+    assert 110 < flips < 190
+    assert min(spans) < 0.15
+    assert max(spans) > 0.7
+    assert np.array_equal(
+        random_crop(picture, 32, generator(4, 0, 5, 0), flip=True),
+        random_crop(picture, 32, generator(4, 0, 5, 0), flip=True),
+    )
+
+
+def test_a_thin_picture_is_cut_in_the_middle() -> None:
+    rows, columns = np.mgrid[0:4, 0:200].astype(np.uint8)
+    square = random_crop(np.stack([rows, columns, rows], axis=2), 8, generator(1), flip=False)
+    assert 90 < square[..., 1].min() <= square[..., 1].max() < 110
+
+
+def test_the_middle_is_seven_eighths_of_the_shorter_side() -> None:
+    rows, columns = np.mgrid[0:160, 0:240].astype(np.uint8)
+    square = middle_crop(np.stack([rows, columns, rows], axis=2), 140).astype(int)
+    assert square.shape == (140, 140, 3)
+    assert (square[0, 0, 0], square[-1, 0, 0]) == (10, 149)
+    assert (square[0, 0, 1], square[0, -1, 1]) == (50, 189)
+
+
+def test_policies_are_drawn_for_each_image_and_belong_to_the_seed() -> None:
+    augment = AutoAugment("imagenet")
+    picture = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    images = picture.expand(64, -1, -1, -1).contiguous(memory_format=torch.channels_last)
+    before = torch.get_rng_state()
+    first, again, other = (augment(images, generator(3, seed)) for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert first.shape == images.shape
+    assert 0 <= first.min() <= first.max() <= 1
+    assert len({tuple(image.flatten().tolist()) for image in first}) > 20  # one draw a batch would give a handful
+
+
+def test_policies_do_the_same_to_an_image_whatever_autocast_says() -> None:
+    augment, images = AutoAugment("cifar10"), torch.rand(8, 3, 16, 16)
+    plain = augment(images, generator(3, 0))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(augment(images, generator(3, 0)), plain)

@@ -1,0 +1,171 @@
+"""The recipe: sizes, schedules, heads, what a step does."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from harmax.train.vision import VISION_PRESETS
+from harmax.train.vision.model import ClassificationLoss, build_model
+from harmax.train.vision.order import Order, evaluation_shares
+from harmax.train.vision.schedule import learning_rate
+from harmax.train.vision.step import VisionStep, parameter_groups
+from harmax.train.world import World
+from train.vision.small import spec
+
+ALONE = World(0, 1, torch.device("cpu"))
+CLASSES = ("a", "b", "c", "d", "e", "f", "g")
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_resnet_50_has_the_published_size() -> None:
+    names = [str(number) for number in range(1000)]
+    with torch.device("meta"):
+        linear, harmonic = (
+            build_model(VISION_PRESETS["imagenet"].__class__(head=head), names) for head in ("linear", "harmonic")
+        )
+    assert parameters(linear) == 25_557_032
+    assert parameters(harmonic) == 25_557_032 - 1000  # no bias
+    assert harmonic.classifier[1].exponent == pytest.approx(2048**0.5)
+
+
+def test_imagenet_has_the_papers_schedule() -> None:
+    preset = VISION_PRESETS["imagenet"]
+    assert (preset.model, preset.epochs, preset.batch, preset.lr) == ("resnet50", 90, 256, 0.1)
+    assert (preset.momentum, preset.weight_decay, preset.auto_augment) == (0.9, 1e-4, "imagenet")
+    assert (preset.dtype, preset.compile, preset.channels_last, preset.image_size) == ("bf16", True, True, 224)
+    rates = [learning_rate(preset, 5004 * epoch + 1, 5004) for epoch in range(90)]
+    assert rates == pytest.approx([0.1] * 10 + [0.01] * 20 + [1e-3] * 30 + [1e-4] * 20 + [1e-5] * 10)
+
+
+def test_cifar_keeps_its_32_pixels_until_the_second_stage() -> None:
+    model = build_model(VISION_PRESETS["cifar10"], CLASSES)
+    assert 11.1e6 < parameters(model) < 11.2e6  # ResNet-18 with a small stem
+    hidden = model.resnet(torch.zeros(1, 3, 32, 32), output_hidden_states=True).hidden_states
+    assert [tensor.shape[-1] for tensor in hidden] == [32, 32, 16, 8, 4]
+
+
+@pytest.mark.parametrize("small_stem", [True, False])
+def test_both_heads_start_from_the_same_weights(small_stem: bool) -> None:
+    linear, harmonic, spread = (
+        build_model(spec(small_stem=small_stem, seed=3, **fields), CLASSES).state_dict()
+        for fields in ({"head": "linear"}, {"head": "harmonic"}, {"head": "harmonic", "center_std": 2.0})
+    )
+    assert set(linear) - set(harmonic) == {"classifier.1.bias"}
+    assert all(torch.equal(harmonic[name], linear[name]) for name in harmonic)
+    assert all(torch.equal(spread[name], linear[name]) for name in spread if "classifier" not in name)
+    assert spread["classifier.1.weight"].std().item() == pytest.approx(2.0, rel=0.25)
+
+
+def test_building_leaves_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    build_model(spec(), CLASSES)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("head", ["harmonic", "linear"])
+def test_the_loss_is_cross_entropy_of_the_logits(head: Any) -> None:
+    model = build_model(spec(head=head), CLASSES)
+    module = ClassificationLoss(model, label_smoothing=0.1)
+    images, targets = torch.randn(6, 3, 12, 12), torch.tensor([0, 1, 2, 3, 4, 6])
+    loss, hits = module(images, targets)
+    z_BV = model(images).logits
+    torch.testing.assert_close(loss, F.cross_entropy(z_BV, targets, label_smoothing=0.1, reduction="sum"))
+    assert hits.tolist() == [(z_BV.argmax(1) == targets).sum().item()]
+    module.eval()
+    counted = torch.tensor([0, 1, 2, -100, -100, 6])
+    loss, hits = module(images, counted)
+    z_BV = model(images).logits[counted >= 0]
+    kept = counted[counted >= 0]
+    torch.testing.assert_close(loss, F.cross_entropy(z_BV, kept, reduction="sum"))
+    rank = (z_BV > z_BV.gather(1, kept[:, None])).sum(1)
+    assert hits.tolist() == [(rank < 1).sum().item(), (rank < 5).sum().item()]
+
+
+def test_training_and_evaluation_are_one_graph_each() -> None:
+    module = ClassificationLoss(build_model(spec(), CLASSES))
+    images, targets = torch.randn(4, 3, 12, 12), torch.tensor([0, 1, 2, 3])
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    for training in (True, False):
+        module.train(training)
+        expected = ClassificationLoss(module.model).train(training)(images, targets)
+        for found, wanted in zip(compiled(images, targets), expected, strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+def test_a_step_is_sgd_on_the_mean_over_the_whole_batch() -> None:
+    """Micro-batches of two add up to the gradient of four, each with its own statistics."""
+    settings = spec(batch=4, micro_batch=2, head="linear", weight_decay=0.0, momentum=0.0)
+    step, twin = VisionStep(settings, CLASSES, ALONE), build_model(settings, CLASSES)
+    images, targets = torch.randn(4, 3, 12, 12), torch.tensor([0, 1, 2, 3])
+    totals = step(iter([(images[:2], targets[:2]), (images[2:], targets[2:])]), rate=0.5)
+    z_BV = torch.cat([twin(images[:2]).logits, twin(images[2:]).logits])
+    F.cross_entropy(z_BV, targets).backward()
+    for ours, theirs in zip(step.model.parameters(), twin.parameters(), strict=True):
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.detach(), theirs.detach() - 0.5 * theirs.grad, rtol=1e-4, atol=1e-5)
+    assert totals[0].item() == pytest.approx(F.cross_entropy(z_BV, targets, reduction="sum").item(), rel=1e-5)
+    assert totals[2] == 4
+
+
+def test_decay_reaches_what_the_spec_says() -> None:
+    model = build_model(spec(), CLASSES)
+    for norms, centers in itertools.product((True, False), repeat=2):
+        groups = parameter_groups(model, spec(decay_norms=norms, decay_centers=centers, weight_decay=0.3))
+        decayed = {id(p) for group in groups if group["weight_decay"] == 0.3 for p in group["params"]}
+        assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+        for name, parameter in model.named_parameters():
+            wanted = centers if name == "classifier.1.weight" else norms or "convolution" in name
+            assert (id(parameter) in decayed) == wanted, name
+
+
+def test_an_epoch_shows_every_image_once_and_processes_share_a_step() -> None:
+    settings = spec(batch=4, micro_batch=2, epochs=2)
+    shares = {rank: list(Order(settings, 11, rank, 2).shares(1)) for rank in (0, 1)}
+    alone = list(Order(settings, 11, 0, 1).shares(1))
+    assert len(alone) == 2 * len(shares[0]) == 8
+    for epoch in (0, 1):
+        seen = [index for share in alone if share.epoch == epoch for index in share.chosen]
+        assert len(set(seen)) == 8
+    assert [share.chosen.tolist() for share in alone] == [
+        share.chosen.tolist() for both in zip(*shares.values(), strict=True) for share in both
+    ]
+    later = list(Order(settings, 11, 0, 1).shares(3))
+    assert [share.chosen.tolist() for share in later] == [share.chosen.tolist() for share in alone[4:]]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_an_evaluation_counts_every_image_once(world: int) -> None:
+    parts = [list(evaluation_shares(11, 4, rank, world)) for rank in range(world)]
+    assert len({len(part) for part in parts}) == 1
+    counted = [index for part in parts for chosen, counts in part for index in chosen[counts]]
+    assert sorted(counted) == list(range(11))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"head": "hormonic"}, "harmonic"),
+        ({"model": "resnet5"}, "resnet50"),
+        ({"schedule": "linear"}, "schedule"),
+        ({"auto_augment": "image"}, "imagenet"),
+        ({"epochs": 0}, "`epochs` must be at least 1, got 0"),
+        ({"lr": 0.0}, "`lr` must be a positive, finite number"),
+        ({"warmup": 2.0}, r"`warmup` must be shorter than `epochs` \(2\)"),
+        ({"weight_decay": -1.0}, "`weight_decay` must not be negative"),
+        ({"nesterov": True, "momentum": 0.0}, "`nesterov` must go with `momentum` above 0"),
+        ({"label_smoothing": 1.0}, "`label_smoothing` must lie in"),
+        ({"exponent": -1.0}, "exponent"),
+        ({"head": "linear", "exponent": 3.0}, "must go with the harmonic head, got the linear one"),
+        ({"center_std": 0.0}, "`center_std` must be a positive number"),
+    ],
+)
+def test_a_spec_that_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        spec(**fields)
