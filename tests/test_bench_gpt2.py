@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from harmax.bench import BenchOptions, gpt2
+from harmax.bench import BenchOptions, gpt2, measure
 from harmax.cli.main import main
 from harmax.train.step import TrainingStep
 from threads import one_thread
@@ -53,15 +53,15 @@ def test_subjects_take_turns_and_the_first_round_is_not_timed(monkeypatch: pytes
     now, order = [0.0], []
 
     def takes(name: str, seconds: float) -> Any:
-        def step(batches: Any, rate: float) -> None:
+        def step() -> None:
             order.append(name)
             now[0] += seconds if len(order) > 4 else 1000
 
         return step
 
-    monkeypatch.setattr(gpt2.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
     steps = {"a": takes("a", 0.002), "b": takes("b", 0.003)}
-    times = gpt2._time_blocks(steps, iter(()), 0.1, count=2, rounds=3, device=torch.device("cpu"))
+    times = measure.time_blocks(steps, count=2, rounds=3, device=torch.device("cpu"))
     assert "".join(order) == "aabb" * 4
     assert {name: [round(value, 6) for value in values] for name, values in times.items()} == {
         "a": [2, 2, 2],

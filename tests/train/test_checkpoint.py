@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from harmax.files import DamagedError
-from harmax.train.checkpoint import find_checkpoints
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.generated import generate_shards
 from harmax.train.pretrain import pretrain
 from train.tiny import curve, spec, weights

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from harmax.cli.main import main
-from harmax.cli.pretrain import ShowSteps
+from harmax.cli.training import ShowSteps
 from harmax.train.pretrain import Pretraining
 
 Capture = pytest.CaptureFixture[str]

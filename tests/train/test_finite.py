@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from harmax.train.checkpoint import find_checkpoints
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.pretrain import Pretraining, pretrain
 from harmax.train.step import TrainingStep
 from harmax.train.world import joined

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harmax.train.checkpoint import find_checkpoints
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.model import build_model
 from harmax.train.pretrain import pretrain
 from train.tiny import assert_same_up_to_rounding, curve, spec, weights

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from harmax.train import PretrainSpec
-from harmax.train.checkpoint import find_checkpoints
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.pretrain import pretrain
 from train.tiny import curve, flags, last_whole_line, spec, weights
 

@@ -9,16 +9,16 @@ minutes. Tokens are drawn at random with the frequencies of words, from a pool t
 import gc
 import itertools
 import statistics
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from harmax.bench.measure import peak_mib, percentiles
+from harmax.bench.measure import peak_mib, percentiles, time_blocks
 from harmax.bench.options import BenchOptions
 from harmax.train import PRESETS, PretrainSpec
 
@@ -77,7 +77,8 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
             with suppress(torch.OutOfMemoryError):
                 steps[name], peaks[name] = _warm_up(replace(spec, head=subject.head), subject.impl, batches, options)
             gc.collect()  # what did not fit
-        times = _time_blocks(steps, batches, spec.lr, steps_of_block, 1 if options.smoke else options.repeats, device)
+        turns = {name: partial(step, batches, spec.lr) for name, step in steps.items()}
+        times = time_blocks(turns, steps_of_block, 1 if options.smoke else options.repeats, device)
     peak = peak_flops(device, spec.dtype)
     middle = {name: statistics.median(values) for name, values in times.items()}
     for name, step in steps.items():
@@ -124,20 +125,3 @@ def _warm_up(spec: PretrainSpec, impl: str, batches: Batches, options: BenchOpti
     states = [state for of in step.optimizer.state.values() for state in of.values()]
     held = sum(tensor.nbytes for tensor in (*step.model.parameters(), *states))
     return step, held / 2**30 + peak_mib(lambda: step(batches, spec.lr), options.device) / 2**10
-
-
-def _time_blocks(
-    steps: dict[str, "TrainingStep"], batches: Batches, rate: float, count: int, rounds: int, device: torch.device
-) -> dict[str, list[float]]:
-    """Return the milliseconds of a step in each block, subjects in turn, after one untimed round."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for round_ in range(rounds + 1):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            for _ in range(count):
-                step(batches, rate)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            if round_:
-                times[name].append(1e3 * (time.perf_counter() - start) / count)
-    return times

@@ -58,6 +58,23 @@ def _host_milliseconds(step: Callable[[], object]) -> float:
     return 1e3 * taken
 
 
+def time_blocks(
+    steps: Mapping[str, Callable[[], object]], count: int, rounds: int, device: torch.device
+) -> dict[str, list[float]]:
+    """Return the milliseconds of a step in each block of `count`, steps in turn, after one untimed round."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for round_ in range(rounds + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            for _ in range(count):
+                step()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            if round_:
+                times[name].append(1e3 * (time.perf_counter() - start) / count)
+    return times
+
+
 def percentiles(values: list[float], name: str) -> dict[str, float]:
     """20th, 50th and 80th percentile, under names that begin with `name`.
 

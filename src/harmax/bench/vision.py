@@ -9,16 +9,16 @@ Images are noise from a pool that is on the device already: neither decoding nor
 import gc
 import itertools
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
-from harmax.bench.gpt2 import _time_blocks
-from harmax.bench.measure import peak_mib, percentiles
+from harmax.bench.measure import peak_mib, percentiles, time_blocks
 from harmax.bench.options import BenchOptions
 from harmax.train.vision import VISION_PRESETS, VisionSpec
 
@@ -57,7 +57,10 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
                 steps[head], peaks[head] = _warm_up(replace(spec, head=head), batches, options)
             gc.collect()  # what did not fit
         repeats = 1 if options.smoke else options.repeats
-        times = _time_blocks(cast(Any, steps), batches, spec.lr / 100, count, repeats, device)
+        turns: dict[str, Callable[[], object]] = {
+            head: partial(step, batches, spec.lr / 100) for head, step in steps.items()
+        }
+        times = time_blocks(turns, count, repeats, device)
     middle = {head: statistics.median(values) for head, values in times.items()}
     for head in steps:
         yield {

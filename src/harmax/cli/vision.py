@@ -1,20 +1,17 @@
 """`harmax vision`: train an image classifier, or go on with one."""
 
-import sys
-from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import tyro
-from rich.text import Text
 
-from harmax.cli.pretrain import ShowSteps
-from harmax.cli.usage import UsageError, check_folder, checking_usage, print_json
+from harmax.cli.training import supervise
+from harmax.cli.usage import UsageError
 from harmax.train.vision import VISION_PRESETS, VisionSpec
 
 if TYPE_CHECKING:
+    from harmax.train.vision.train import VisionTraining
     from harmax.train.world import World
 
     Preset = VisionSpec
@@ -44,61 +41,16 @@ class Vision:
 
     def __call__(self) -> int:
         """Train, and say where the model is."""
-        from harmax.train.loggers import LOGGERS, check_loggers
+        load = f"from harmax.train.vision.model import load_classifier; load_classifier({str(self.output / 'model')!r})"
+        return supervise(self, self._make, words=image_words, loading=f"load it with: {load}")
+
+    def _make(self, world: "World") -> "VisionTraining":
         from harmax.train.vision.train import VisionTraining
-        from harmax.train.world import joined
 
-        with ExitStack() as stack:
-            with checking_usage():
-                check_folder(self.output)
-                check_loggers(self.log)
-                # Engine and identity are all that these two ask of a spec.
-                spec = cast(Any, self.spec)
-                world = stack.enter_context(joined(spec, self.device))
-                try:
-                    training = VisionTraining(self.spec, self.output, world)
-                except FileNotFoundError as error:  # of a data set, whose message says which files are wanted
-                    raise UsageError(str(error)) from error
-            takers: list[Callable[[dict[str, Any]], None]] = []
-            if world.leads:
-                takers.append(stack.enter_context(ShowImages(training.steps, training.step)))
-                for name in self.log:
-                    logger = LOGGERS[name](spec, self.output, training.step)
-                    stack.callback(logger.close)
-                    takers.append(logger)
-            try:
-                record = training.run(lambda record: [take(record) for take in takers])
-            except KeyboardInterrupt:
-                return self._stop(f"stopped; the same command goes on after step {training.saved}.", world, 130)
-            except FloatingPointError as error:
-                return self._stop(str(error), world, 1)
-        if world.leads:
-            model = self.output / "model"
-            if self.json:
-                print_json({**record, "folder": str(self.output), "model": str(model)})
-            else:
-                load = f"from harmax.train.vision.model import load_classifier; load_classifier({str(model)!r})"
-                print(f"load it with: {load}", file=sys.stderr)
-                print(model)
-        return 0
-
-    @staticmethod
-    def _stop(words: str, world: "World", status: int) -> int:
-        if world.leads:
-            print(f"harmax: {words}", file=sys.stderr)
-        return status
-
-
-class ShowImages(ShowSteps):
-    """Shows lines of a classifier's metrics on standard error."""
-
-    def __call__(self, record: dict[str, Any]) -> None:
-        """Show one line of metrics."""
-        words = image_words(record, self._steps)
-        if self._live is None:
-            self.say(words)
-        else:
-            self._live.update(Text(words, no_wrap=True, overflow="ellipsis"))
+        try:
+            return VisionTraining(self.spec, self.output, world)
+        except FileNotFoundError as error:  # of a data set, whose message says which files are wanted
+            raise UsageError(str(error)) from error
 
 
 def image_words(record: dict[str, Any], steps: int) -> str:

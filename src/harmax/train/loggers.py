@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from harmax.files import write_atomically
 from harmax.functional import unknown
-from harmax.train.spec import PretrainSpec
+from harmax.train.world import RunSpec
 
 
 class Logger(Protocol):
@@ -25,7 +25,7 @@ class Logger(Protocol):
 class TensorBoardLogger:
     """Scalars in OUTPUT/tensorboard; what a run logged after the checkpoint it goes on from is shown no more."""
 
-    def __init__(self, spec: PretrainSpec, output: Path, done: int) -> None:
+    def __init__(self, spec: RunSpec, output: Path, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer: Any = SummaryWriter(str(output / "tensorboard"), purge_step=done + 1)
@@ -45,7 +45,7 @@ class TensorBoardLogger:
 class WandbLogger:
     """A run of Weights & Biases, named like the output folder; a run that goes on is the same run there."""
 
-    def __init__(self, spec: PretrainSpec, output: Path, done: int) -> None:
+    def __init__(self, spec: RunSpec, output: Path, done: int) -> None:
         wandb = importlib.import_module("wandb")
         # Folders of one name, on another disk or another machine, are other runs.
         own = output / "wandb.id"
@@ -65,7 +65,7 @@ class WandbLogger:
 
 
 # Each takes a spec, the run's folder and the steps it has done.
-LOGGERS: dict[str, Callable[[PretrainSpec, Path, int], Logger]] = {
+LOGGERS: dict[str, Callable[[RunSpec, Path, int], Logger]] = {
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
 }

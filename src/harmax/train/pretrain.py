@@ -27,13 +27,8 @@ from torch import Tensor
 from harmax.data.text import TokenLoader
 from harmax.train.batches import Prefetched, send
 from harmax.train.cautions import find_cautions
-from harmax.train.checkpoint import (
-    check_spec,
-    find_checkpoints,
-    is_finite,
-    load_checkpoint,
-    save_checkpoint,
-)
+from harmax.train.checkpoint import check_spec, is_finite, load_checkpoint, save_checkpoint
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.interrupt import Interrupts
 from harmax.train.metrics import MetricsFile, memory_gib, peak_flops
 from harmax.train.model import IGNORED, save_model
@@ -102,6 +97,11 @@ class Pretraining:
         self.saved = self.step
         parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.cautions = tuple(find_cautions(spec, train, parameters, self.output))
+
+    @property
+    def steps(self) -> int:
+        """Updates of the whole run."""
+        return self.spec.steps
 
     def run(self, progress: Progress | None = None) -> dict[str, Any]:
         """Train to the last step, write the model, and return the last line of metrics.

@@ -36,7 +36,9 @@ class TrainingStep:
         self._turns = spec.accumulation(world.size)
         self.model = build_model(spec)
         self.flops_per_token = flops_per_token(spec, sum(parameter.numel() for parameter in self.model.parameters()))
-        self._module: nn.Module = spread(NextTokenLoss(self.model, spec, impl=impl), spec, world)
+        self._module: nn.Module = spread(
+            NextTokenLoss(self.model, spec, impl=impl), spec, world, blocks=self.model.transformer.h
+        )
         self.optimizer = make_optimizer(self.model, spec, world.device)
 
     def __call__(self, batches: Iterator[tuple[Tensor, Tensor]], rate: float) -> tuple[Tensor, Tensor]:

@@ -2,9 +2,10 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -15,8 +16,6 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from harmax.environment import choose_device
-from harmax.train.model import NextTokenLoss
-from harmax.train.spec import PretrainSpec
 
 GRAPHS = 256
 
@@ -54,8 +53,24 @@ class World:
         return box[0]
 
 
+class RunSpec(Protocol):
+    """What these functions ask of a spec, whatever it trains."""
+
+    @property
+    def engine(self) -> str:
+        """One of single, ddp and fsdp."""
+
+    @property
+    def compile(self) -> bool:
+        """Whether to compile the model."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the numbers, as plain values."""
+
+
 @contextmanager
-def joined(spec: PretrainSpec, device: str | None = None) -> Iterator[World]:
+def joined(spec: RunSpec, device: str | None = None) -> Iterator[World]:
     """Join the processes that torchrun started, or be the only one."""
     launched = dist.get_world_size() if dist.is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
     if spec.engine == "single":
@@ -88,8 +103,15 @@ def joined(spec: PretrainSpec, device: str | None = None) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def spread(loss: NextTokenLoss, spec: PretrainSpec, world: World) -> nn.Module:
-    """Put a model on its device and hand it to the engine; its parameters are final afterwards."""
+def spread(loss: nn.Module, spec: RunSpec, world: World, *, blocks: Iterable[nn.Module] = ()) -> nn.Module:
+    """Put a model on its device and hand it to the engine; its parameters are final afterwards.
+
+    Args:
+        loss: the model with its loss.
+        spec: says which engine.
+        world: the processes.
+        blocks: parts that fsdp gathers one at a time.
+    """
     loss.to(world.device)
     if spec.compile:
         _make_room_for_graphs()
@@ -100,7 +122,7 @@ def spread(loss: NextTokenLoss, spec: PretrainSpec, world: World) -> nn.Module:
         return DistributedDataParallel(loss, device_ids=ids)
     if spec.engine == "fsdp":
         mesh = init_device_mesh(world.device.type, (world.size,))
-        for block in loss.model.transformer.h:
+        for block in blocks:
             if spec.compile:
                 block.compile(dynamic=False)
             fully_shard(block, mesh=mesh)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import tyro
 
+from harmax.cli.training import ShowSteps
 from harmax.cli.usage import UsageError
-from harmax.cli.vision import ShowImages, Vision
+from harmax.cli.vision import Vision
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ("--epochs", "1", "--device", "cpu")
@@ -42,14 +43,14 @@ def test_fields_are_flags_and_json_is_the_last_line(tmp_path: Path, capsys: Capt
 
 
 def test_ctrl_c_says_where_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    show = ShowImages.__call__
+    show = ShowSteps.__call__
 
-    def interrupt(self: ShowImages, record: dict[str, Any]) -> None:
+    def interrupt(self: ShowSteps, record: dict[str, Any]) -> None:
         show(self, record)
         if record["step"] == 1:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(ShowImages, "__call__", interrupt)
+    monkeypatch.setattr(ShowSteps, "__call__", interrupt)
     assert call("smoke", *QUICK, "--output", str(tmp_path)) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "harmax: stopped; the same command goes on after step 2."
     monkeypatch.undo()

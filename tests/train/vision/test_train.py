@@ -15,7 +15,7 @@ from transformers import AutoModelForImageClassification, ResNetForImageClassifi
 from harmax import HarmonicHead
 from harmax.data.images import load_images
 from harmax.files import DamagedError
-from harmax.train.checkpoint import find_checkpoints
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.vision.data import ResidentData, generate_images, open_images
 from harmax.train.vision.model import features, load_classifier
 from harmax.train.vision.train import VisionTraining, train_classifier

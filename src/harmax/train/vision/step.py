@@ -4,7 +4,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ class VisionStep:
         self._loss = ClassificationLoss(self.model, label_smoothing=spec.label_smoothing, impl=impl)
         self._loss.to(memory_format=self._layout)  # type: ignore[call-overload]  # torch's stubs lack it
         # Engine and compile are all that it asks of the two.
-        self._module: nn.Module = spread(cast(Any, self._loss), cast(Any, spec), world)
+        self._module: nn.Module = spread(self._loss, spec, world)
         groups = parameter_groups(self.model, spec)
         self.optimizer = torch.optim.SGD(
             groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=world.device.type == "cuda"

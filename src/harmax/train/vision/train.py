@@ -15,12 +15,12 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
 from harmax.files import from_json
-from harmax.train.checkpoint import find_checkpoints
+from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.interrupt import Interrupts
 from harmax.train.metrics import MetricsFile, memory_gib
 from harmax.train.vision.checkpoint import check_checkpoint, count_non_finite, load_checkpoint, save_checkpoint
@@ -45,7 +45,7 @@ def train_classifier(
         device: cpu, cuda or cuda:1; None: a GPU where there is one. Under torchrun each process has its own.
         progress: is called on the first process with each line of metrics.
     """
-    with joined(cast(Any, spec), device) as world:
+    with joined(spec, device) as world:
         return VisionTraining(spec, output, world).run(progress)
 
 
@@ -63,7 +63,10 @@ class VisionTraining:
         steps: updates of the whole run.
         saved: those that the last checkpoint holds.
         model: the ResNet.
+        cautions: what to know before a long run; none yet.
     """
+
+    cautions: tuple[str, ...] = ()
 
     def __init__(self, spec: VisionSpec, output: Path | str, world: World, *, data: VisionData | None = None) -> None:
         self.spec, self.output, self.world = spec, Path(output), world
