@@ -15,7 +15,7 @@ from harmax.engine import Event, run
 from harmax.experiments.language import pretraining, probing, runs
 from harmax.experiments.language.curves import CLAIMS, figures, summarize
 from harmax.experiments.language.runs import EXPERIMENT, WholeWords, load_model
-from harmax.experiments.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec, TrainingSpec
+from harmax.experiments.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec, TrainingSpec
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
 from harmax.report.figures import house_style
 from harmax.store import CellResult, Run
@@ -47,7 +47,11 @@ def assert_same(one: Run, other: Run) -> None:
 
 def test_both_arms_are_trained_and_measured(smoke: Run) -> None:
     results = EXPERIMENT.by_cell(SMOKE, smoke.results)
-    assert {cell.arm for cell in results} == {STANDARD, HARMONIC}
+    assert {cell.arm for cell in results} == {STANDARD, HARMONIC, NANOGPT}
+    recipe = results.pop(ArmCell(NANOGPT, 0))
+    assert not recipe.arrays
+    assert recipe.curves["step"].tolist() == [1, 2, 3, 4]  # of twice as many sequences
+    assert recipe.metrics["lr"] == 6e-4
     for result in results.values():
         measures = {key.split("/")[0] for key in result.arrays}
         assert {"parallelograms", "centres", "layers", "probes"} <= measures
@@ -90,7 +94,7 @@ def test_a_training_that_stops_midway_goes_on_to_the_same_numbers(smoke: Run, tm
             raise RuntimeError("the machine is wanted elsewhere")
 
     stopped = run(EXPERIMENT, smoke=True, folder=tmp_path, device="cpu", progress=stop)
-    assert len(stopped.failed) == 2
+    assert len(stopped.failed) == 2  # nanoGPT's recipe has four steps
     heard: list[str] = []
     resumed = run(EXPERIMENT, smoke=True, folder=tmp_path, device="cpu", progress=lambda e: heard.append(e.message))
     assert not any("step 4 of" in message for message in heard)
@@ -105,6 +109,7 @@ def test_a_failed_measure_costs_no_training(smoke: Run, tmp_path: Path, monkeypa
     with monkeypatch.context() as patched:
         patched.setattr(probing, "measure_probes", fail)
         failed = run(EXPERIMENT, smoke=True, folder=tmp_path, device="cpu")
+    assert len(failed.failed) == 2
     assert all("no probes today" in error for error in failed.failed.values())
     models = list(failed.folder.glob("partial/*/*/model/model.safetensors"))
     assert len(models) == 2
@@ -119,7 +124,7 @@ def test_without_the_data_folder_nothing_is_trained(tmp_path: Path, monkeypatch:
     spec = replace(SMOKE, embedded=False)
     broken = replace(EXPERIMENT, profiles={**EXPERIMENT.profiles, "smoke": spec})
     found = run(broken, smoke=True, folder=tmp_path / "runs", device="cpu")
-    assert len(found.failed) == 2
+    assert len(found.failed) == 3
     assert all("HARMAX_DATA" in error for error in found.failed.values())
     assert not list(found.folder.glob("partial/*/*/metrics.jsonl"))
     with pytest.raises(FileNotFoundError, match="HARMAX_DATA"):
@@ -186,18 +191,24 @@ def verdicts(spec: LanguageSpec, results: dict[ArmCell, CellResult]) -> dict[str
 
 def test_every_claim_can_hold_and_break() -> None:
     assert verdicts(FULL, planted(FULL)) == {claim.id: REPRODUCED for claim in CLAIMS}
-    for claim, metric in (("lower_loss", "val_loss"), ("smaller_gap", "gap")):
-        found = verdicts(FULL, planted(FULL, lambda cell, m=metric: {m: 5.0} if cell.arm == HARMONIC else {}))
+    for claim, arm, change in (
+        ("lower_loss", HARMONIC, {"val_loss": 5.0}),
+        ("smaller_gap", HARMONIC, {"gap": 5.0}),
+        ("strong_baseline", NANOGPT, {"val_loss": 3.44}),
+    ):
+        found = verdicts(FULL, planted(FULL, lambda cell, a=arm, c=change: c if cell.arm == a else {}))
         assert [name for name, verdict in found.items() if verdict == NOT_REPRODUCED] == [claim]
 
 
 def test_one_seed_or_few_tokens_decide_nothing() -> None:
     alone = replace(FULL, seeds=(0,))
     summary = summarize(alone, planted(alone))
-    assert {verdict.verdict for verdict in summary.verdicts} == {NOT_DECIDED}
-    assert all("one model an arm" in verdict.sentence for verdict in summary.verdicts)
+    *undecided, baseline = summary.verdicts
+    assert {verdict.verdict for verdict in undecided} == {NOT_DECIDED}
+    assert all("one model an arm" in verdict.sentence for verdict in undecided)
+    assert baseline.verdict == REPRODUCED  # a bound on one recipe against another, not a comparison of losses
     assert summary.verdicts[0].numbers["difference"]["estimate"] == pytest.approx(-0.03)
-    short = replace(FULL, steps=100)
+    short = replace(FULL, steps=120)
     assert set(verdicts(short, planted(short)).values()) == {NOT_DECIDED}
 
 
@@ -208,15 +219,25 @@ def test_the_full_run_sees_a_quarter_of_a_billion_tokens() -> None:
     assert spec.checkpoint_every * spec.tokens_per_step < 70_000_000  # what a kill can cost
 
 
+def test_the_recipe_of_nanogpt_sees_as_many_tokens() -> None:
+    spec = EXPERIMENT.profiles["full"]
+    recipe, lr = runs.arms(spec)[NANOGPT]
+    assert recipe["sequences"] * recipe["steps"] == spec.sequences * spec.steps
+    assert (recipe["sequences"], lr) == (480, 6e-4)
+    assert NANOGPT not in runs.arms(replace(spec, nanogpt_sequences=0))
+    with pytest.raises(ValueError, match="must divide the 245760 sequences of a run, got 500"):
+        runs.arms(replace(spec, nanogpt_sequences=500))
+
+
 def test_tables_and_figures_stand_on_what_is_there() -> None:
     results = planted(FULL)
     ends, way = summarize(FULL, results).tables
-    assert len(ends.rows) == 6
+    assert [row["arm"] for row in ends.rows] == [STANDARD] * 3 + [HARMONIC] * 3 + [NANOGPT]
     assert [row["step"] for row in way.rows] == list(range(100, 1001, 100))
     assert way.rows[-1]["harmonic minus standard"] == pytest.approx(-0.03, abs=1e-5)
     with house_style():
         left, right = figures(FULL, results)["gpt2_losses"].figure.axes
-        assert len(left.lines) == 2 * len(results)
+        assert len(left.lines) == 2 * len([cell for cell in results if cell.arm != NANOGPT])
         assert len(right.lines) == 1 + len(FULL.seeds)
         assert figures(FULL, {}) == {}
         some = dict(list(results.items())[:1])

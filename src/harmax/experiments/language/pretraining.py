@@ -65,8 +65,8 @@ def train_model(
     asked = pretrain_spec(spec, arm, lr=lr, seed=seed, data=None if spec.embedded else folder)
 
     def tell(record: Mapping[str, Any]) -> None:
-        done, speed = record["step"] / spec.steps, record.get("tokens_per_s", 0.0)
-        words = f"step {record['step']} of {spec.steps}, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
+        done, speed = record["step"] / asked.steps, record.get("tokens_per_s", 0.0)
+        words = f"step {record['step']} of {asked.steps}, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
         context(share * done, f"{label}: {words}" if label else words)
 
     with joined(asked, context.device) as world:

@@ -2,7 +2,7 @@
 
     harmax run gpt2 --smoke    does it work: seconds
     harmax run gpt2            a tiny GPT-2 on generated tokens, on the CPU: it works, but decides nothing
-    harmax run gpt2 --full     GPT-2 small, 262M tokens an arm; meant for a GPU, and may be stopped at any time
+    harmax run gpt2 --full     GPT-2 small, 252M tokens a model; meant for a GPU, and may be stopped at any time
 
 A run that was stopped, or killed, goes on from its last checkpoint; one whose measures failed is only measured again.
 Parallelograms, layers and probes are views of these runs; here stand the losses.
@@ -22,7 +22,7 @@ from harmax.data.text import load_encoding
 from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, Encoding, load_pairs
 from harmax.experiments.language import curves
 from harmax.experiments.language.pretraining import train_model
-from harmax.experiments.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
+from harmax.experiments.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec
 from harmax.experiments.spec import Context, Experiment, Progress
 from harmax.functional import unknown
 from harmax.store import CellResult
@@ -31,20 +31,32 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 TRAINING_SHARE = 0.85  # of a cell's time, roughly
+NANOGPT_LR = 6e-4
 MADE_UP = {"train": 96, "dev": 48}  # sentences that stand in for SST-2 and CoLA
 
 
 def arms(spec: LanguageSpec) -> dict[str, tuple[dict[str, Any], float]]:
     """Return what each arm tells the trainer beside the spec, and its learning rate."""
-    return {
+    found: dict[str, tuple[dict[str, Any], float]] = {
         STANDARD: ({"head": "linear"}, spec.lr_standard),
         HARMONIC: ({"head": "harmonic", "exponent": spec.exponent}, spec.lr_harmonic),
     }
+    if spec.nanogpt_sequences:
+        steps, rest = divmod(spec.steps * spec.sequences, spec.nanogpt_sequences)
+        if rest:
+            raise ValueError(
+                f"`nanogpt_sequences` must divide the {spec.steps * spec.sequences} sequences of a run, got "
+                f"{spec.nanogpt_sequences}; change it or `steps`."
+            )
+        recipe = {"head": "linear", "sequences": spec.nanogpt_sequences, "steps": steps}
+        found[NANOGPT] = (recipe, NANOGPT_LR)
+    return found
 
 
 def cells(spec: LanguageSpec) -> list[ArmCell]:
-    """List every arm and seed."""
-    return [ArmCell(arm, seed) for seed in spec.seeds for arm in spec.arms]
+    """List every arm and seed, and with the first seed nanoGPT's recipe."""
+    baseline = [ArmCell(NANOGPT, spec.seeds[0])] if spec.nanogpt_sequences else []
+    return [ArmCell(arm, seed) for seed in spec.seeds for arm in spec.arms] + baseline
 
 
 def run_cells(spec: LanguageSpec, group: Sequence[ArmCell], context: Context) -> Iterator[tuple[ArmCell, CellResult]]:
@@ -65,6 +77,9 @@ def run_cells(spec: LanguageSpec, group: Sequence[ArmCell], context: Context) ->
             label=cell.name,
             share=TRAINING_SHARE,
         )
+        if cell.arm == NANOGPT:  # its loss is all that is asked of it
+            yield cell, trained
+            continue
 
         def tell(fraction: float, message: str = "", /, name: str = cell.name) -> None:
             context(TRAINING_SHARE + (1 - TRAINING_SHARE) * fraction, f"{name}: {message}" if message else name)
@@ -205,6 +220,7 @@ EXPERIMENT = Experiment(
             lr_standard=1e-2,
             lr_harmonic=1e-2,
             exponent=32.0,
+            nanogpt_sequences=16,
             n_layer=2,
             n_head=2,
             n_embd=16,
@@ -230,6 +246,7 @@ EXPERIMENT = Experiment(
             lr_standard=3e-3,
             lr_harmonic=3e-3,
             exponent=64.0,
+            nanogpt_sequences=32,
             n_layer=2,
             n_head=2,
             n_embd=32,
@@ -250,7 +267,7 @@ EXPERIMENT = Experiment(
             probe_layers=(0, 1),
             probe_seeds=3,
         ),
-        "full": LanguageSpec(checkpoint_every=250),
+        "full": LanguageSpec(nanogpt_sequences=480, evaluate_every=80, checkpoint_every=240),
     },
     cells=cells,
     run_cells=run_cells,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from harmax.experiments.spec import Cell, Spec
 
-STANDARD, HARMONIC = "standard", "harmonic"
+STANDARD, HARMONIC, NANOGPT = "standard", "harmonic", "nanogpt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class TrainingSpec(Spec):
     """Sequences of a step."""
     micro_batch: int = 32
     """Sequences that are computed at once."""
-    steps: int = 1000
+    steps: int = 960
     warmup: int = 100
     final_lr: float = 0.1
     """Where the cosine ends, as a share of the learning rate at its start."""
@@ -61,6 +61,9 @@ class LanguageSpec(TrainingSpec):
     lr_harmonic: float = 1e-3
     exponent: float = 1536.0
     """Of the harmonic arm: 2 D, that of the authors' code; the paper's text has sqrt(D)."""
+    nanogpt_sequences: int = 0
+    """Sequences a step of one more standard model, with nanoGPT's batch and learning rate (480 and 6e-4) and as many
+    tokens: it says whether the standard arm is a weak baseline. 0: no such model."""
 
     tasks: tuple[str, ...] = ()
     """Word-pair tasks; empty: the paper's twelve, or with `embedded` those that are embedded."""
