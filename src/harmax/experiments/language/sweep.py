@@ -340,7 +340,6 @@ def _end_row(spec: SweepSpec, results: Results, arm: str) -> dict[str, Any]:
         "gain over cross-entropy": float(np.mean(gain)) if gain else None,
         "training loss": metrics.get("train_loss"),
         "exponent at the end": metrics.get("exponent"),
-        "tokens per second": metrics.get("cost", {}).get("tokens_per_s"),
     }
 
 
