@@ -92,6 +92,10 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: fit(ensemble_of([Run()], head="linear"), [SMALL], Plan(epochs=1, exponent=2.0)),
         "`exponent` must be None for a model without a harmonic head of fixed exponent",
     ),
+    "tied read-out": (
+        lambda: ensemble_of([Run()], head="supcon"),
+        "`build` must give models whose head, a SupConHead, is not tied to the embedding, got one that is",
+    ),
     "head": (lambda: MLP(5, 2, head="harmonical"), "did you mean 'harmonic' or"),
     "transformer head": (lambda: Transformer(5, 2, head="lineal"), "did you mean 'linear' or"),
     "attention heads": (
@@ -126,6 +130,9 @@ def frozen() -> nn.Module:
 SILENT: dict[str, Callable[[], object]] = {
     "exponents of their own": lambda: Ensemble([partial(build, exponent=n) for n in (2.0, 8.0)], [0, 1]),
     "softenings of their own": lambda: Ensemble([partial(build, softening=a) for a in (0.0, 1.0)], [0, 1]),
+    "margins of their own": lambda: Ensemble(
+        [partial(build, head="arcface", margin=margin) for margin in (0.1, 0.5)], [0, 1]
+    ),
     "heads of their own": lambda: Ensemble([partial(build, head=head) for head in ("harmonic", "linear")], [0, 1]),
     "widths of their own": lambda: Ensemble([partial(build, "transformer", width=w) for w in (8, 16)], [0, 1]),
     "a model smaller than its data": lambda: fit(

@@ -23,7 +23,7 @@ from ensemble.twins import (
 from harmax.ensemble import Ensemble, Plan, fit
 from harmax.ensemble.plain import fit_plain
 from harmax.ensemble.trainer import Trainer
-from harmax.heads import HEADS
+from harmax.losses import LOSSES, LossHead
 from harmax.nn import MODELS
 
 PLAIN: dict[str, Any] = {}
@@ -62,9 +62,36 @@ def test_the_papers_transformer_too() -> None:
     assert_each_as_alone(ensemble, plan_of(MIXED, exponent=False, **DIFFERENT))
 
 
-@pytest.mark.parametrize("head", [head for head in HEADS if head not in ("harmonic", "linear")])
-def test_every_other_head_can_be_trained_in_an_ensemble(head: str) -> None:
+@pytest.mark.parametrize("head", [head for head in LOSSES if head not in ("harmonic", "linear")])
+def test_every_other_loss_can_be_trained_in_an_ensemble(head: str) -> None:
     assert_each_as_alone(ensemble_of(MIXED, head=head, tied=False), plan_of(MIXED, exponent=False))
+
+
+@pytest.mark.parametrize(("model", "head"), [("mlp", "center"), ("transformer", "arcface")])
+def test_losses_of_their_own_with_a_tied_embedding_too(model: str, head: str) -> None:
+    assert issubclass(LOSSES[head], LossHead)
+    size = {"layers": 1} if model == "transformer" else {}
+    ensemble = ensemble_of(MIXED, model, head=head, **size)
+    assert_each_as_alone(ensemble, plan_of(MIXED, exponent=False, **DIFFERENT))
+
+
+def test_a_loss_that_changes_over_the_training_counts_the_updates_of_each_run() -> None:
+    """Some of these runs have fewer batches an epoch than others, and stand still in between."""
+    ensemble = ensemble_of(MIXED, head="large_margin", tied=False, annealing_base=5.0, annealing_rate=0.01)
+    assert_each_as_alone(ensemble, plan_of(MIXED, exponent=False, batch_size=8))
+
+
+@pytest.mark.parametrize("head", ["cosface", "supcon"])
+def test_a_loss_of_its_own_is_in_the_training_and_not_in_the_test(head: str) -> None:
+    runs = [Run()]
+    ensemble = ensemble_of(runs, head=head, tied=False)
+    history = fit(ensemble, [Run().split], Plan(epochs=1, learning_rate=0.0, weight_decay=0.0, batch_size=20))
+    model, rows = ensemble[0], {side: torch.from_numpy(getattr(Run().split, side)) for side in ("train", "test")}
+    entropy = {
+        side: torch.nn.functional.cross_entropy(model(some[:, :-1]), some[:, -1]).item() for side, some in rows.items()
+    }
+    assert history.test_loss[0, 0] == pytest.approx(entropy["test"], rel=1e-5)
+    assert history.train_loss[0, 0] > 1.1 * entropy["train"]
 
 
 def test_data_too_large_for_differences_elsewhere_hide_nothing_from_the_compiler(

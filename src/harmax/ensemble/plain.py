@@ -5,10 +5,10 @@ It draws the same batches and drops the same entries, so that `fit` must end whe
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from harmax.ensemble.batches import DROPOUT, ORDER, TEST
 from harmax.ensemble.plan import CURVES, Plan, Rows
+from harmax.losses import WithLoss
 from harmax.nn.random import derive_key, random_bits
 
 
@@ -30,23 +30,26 @@ def fit_plain(model: nn.Module, split: Rows, plan: Plan, seed: int) -> dict[str,
         betas=plan.betas,
         eps=plan.epsilon,
     )
+    graded = WithLoss(model)
+    updates = torch.zeros((), dtype=model.get_parameter("embedding").dtype)
     curves: dict[str, list[float]] = {name: [] for name in CURVES}
     for epoch in range(plan.longest):
         order = random_bits(derive_key(keys[ORDER], epoch), torch.arange(len(train))).argsort(stable=True)
         losses, right = [], 0
         for step, rows in enumerate(train[order].split(plan.batch_size)):
-            logits = model(rows[:, :-1], derive_key(derive_key(keys[DROPOUT], epoch), step))
-            loss = F.cross_entropy(logits, rows[:, -1])
+            key = derive_key(derive_key(keys[DROPOUT], epoch), step)
+            logits, loss = graded(rows[:, :-1], key, target=rows[:, -1], step=updates)
             penalty = model.get_parameter("embedding").square().mean(0).sqrt().mean()
             optimizer.zero_grad()
             (loss + plan.penalty * penalty if plan.penalty else loss).backward()
             optimizer.step()
+            updates += 1
             losses.append(loss.item())
             right += int((logits.argmax(-1) == rows[:, -1]).sum())
         with torch.no_grad():
-            key = derive_key(keys[TEST], epoch) if plan.dropout_in_tests else None
-            logits = model(test[:, :-1], key)
-            curves["test_loss"].append(F.cross_entropy(logits, test[:, -1]).item())
+            last = derive_key(keys[TEST], epoch) if plan.dropout_in_tests else None
+            logits, loss = graded(test[:, :-1], last, target=test[:, -1], testing=True)
+            curves["test_loss"].append(loss.item())
             curves["test_accuracy"].append(float((logits.argmax(-1) == test[:, -1]).float().mean()))
         curves["train_loss"].append(sum(losses) / len(losses))
         curves["train_accuracy"].append(right / len(train))

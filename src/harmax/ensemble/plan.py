@@ -115,11 +115,12 @@ class History:
     """
 
     train_loss: np.ndarray
-    """Mean over the epoch's batches, each before its update, (S, E)."""
+    """What is minimised, margins and pairs included (`harmax.losses`): mean over the epoch's batches, each before its
+    update, (S, E)."""
     train_accuracy: np.ndarray
     """Share of right answers in the same batches, (S, E)."""
     test_loss: np.ndarray
-    """After the epoch, (S, E)."""
+    """Cross-entropy of the logits that predict, after the epoch, (S, E)."""
     test_accuracy: np.ndarray
     """After the epoch, (S, E)."""
     snapshots: np.ndarray

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from harmax.environment import choose_device
 from harmax.heads import HarmonicHead
+from harmax.losses import LossHead
 
 Build = Callable[[], nn.Module]
 
@@ -131,6 +132,12 @@ def check_model(model: nn.Module) -> None:
     frozen = [name for name, parameter in names.items() if not parameter.requires_grad]
     if frozen:
         raise ValueError(f"`build` must give models that train all their parameters, got {frozen} frozen.")
+    for name, module in model.named_modules():
+        if isinstance(module, LossHead) and module.reads_out and module.weight is names["embedding"]:
+            raise ValueError(
+                f"`build` must give models whose {name}, a {type(module).__name__}, is not tied to the embedding, got "
+                "one that is: its weight is a read-out, which must not train the network; build them with tied=False."
+            )
     types = {parameter.dtype for parameter in names.values()}
     if not types <= {torch.float32} and not types <= {torch.float64}:
         raise TypeError(f"`build` must give models in float32 or in float64, got {sorted(map(str, types))}.")

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional as F
 
 from harmax.ensemble.plan import Plan
 from harmax.ensemble.stack import exponent_names, open_exponents
 from harmax.kernels.distance import direct_distances
+from harmax.losses import WithLoss
 
 
 class State(NamedTuple):
@@ -63,51 +63,55 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
         plan: how to train.
         padded: whether some runs have fewer classes than the model, which must then never win.
     """
-    model = copy.deepcopy(model)
+    model = WithLoss(copy.deepcopy(model))
     names = [name for name, _ in model.named_parameters()]
     exponents = [] if plan.exponent is None else exponent_names(model)
     if exponents:
         open_exponents(model)
 
-    def forward(parameters: Sequence[Tensor], settings: Settings, rows: Tensor, key: Tensor | None) -> Tensor:
+    def measure(
+        parameters: Sequence[Tensor],
+        settings: Settings,
+        batch: Batch,
+        key: Tensor | None,
+        updates: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean loss over the rows that count, and the number of right answers among them; a test has no `updates`."""
         given = {**dict(zip(names, parameters, strict=True)), **dict.fromkeys(exponents, settings.exponent)}
-        with direct_distances():
-            z_BV = functional_call(model, given, (rows[..., :-1], key))
-        if not padded:
-            return z_BV
-        inside_V = torch.arange(z_BV.shape[-1], device=z_BV.device) < settings.classes
-        return torch.where(inside_V, z_BV, -torch.inf)
-
-    def measure(z_BV: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Mean loss over the rows that count, and the number of right answers among them."""
         target_B = batch.rows[..., -1]
-        loss_B = F.cross_entropy(z_BV, target_B, reduction="none")
-        # A padded row must not count even where its loss is infinite.
-        loss = torch.where(batch.weight > 0, loss_B, 0.0).sum() / batch.weight.sum().clamp(min=1)
+        options = {
+            "target": target_B,
+            "present": batch.weight,
+            "classes": settings.classes if padded else None,
+            "step": updates,
+            "testing": updates is None,
+        }
+        with direct_distances():
+            z_BV, loss = functional_call(model, given, (batch.rows[..., :-1], key), options)
         return loss, ((z_BV.argmax(-1) == target_B) * batch.weight).sum()
 
     def penalty(parameters: Sequence[Tensor], settings: Settings) -> Tensor:
-        embedding_VD = parameters[names.index("embedding")]
+        embedding_VD = parameters[names.index("model.embedding")]
         return (embedding_VD.square().sum(0) / settings.classes).sqrt().mean()
 
     def objective(
-        parameters: list[Tensor], settings: Settings, batch: Batch
+        parameters: list[Tensor], settings: Settings, batch: Batch, updates: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
-        loss, right = measure(forward(parameters, settings, batch.rows, batch.key), batch)
+        loss, right = measure(parameters, settings, batch, batch.key, updates)
         total = loss + plan.penalty * penalty(parameters, settings) if plan.penalty else loss
         return total, (loss, right, batch.weight.sum())
 
     gradients = vmap(grad(objective, has_aux=True))
 
     def step(state: State, settings: Settings, batch: Batch) -> None:
-        grads, (loss, right, rows) = gradients(state.parameters, settings, batch)
+        grads, (loss, right, rows) = gradients(state.parameters, settings, batch, state.updates)
         active = (rows > 0).to(loss.dtype)
         state.sums.add_(torch.stack([loss, active, right, rows]))
         adamw(state, grads, settings, plan, active)
 
     def test_one(parameters: list[Tensor], settings: Settings, batch: Batch) -> tuple[Tensor, Tensor]:
         key = batch.key if plan.dropout_in_tests else None
-        loss, right = measure(forward(parameters, settings, batch.rows, key), batch)
+        loss, right = measure(parameters, settings, batch, key)
         return loss, right / batch.weight.sum().clamp(min=1)
 
     def test(state: State, settings: Settings, batch: Batch) -> Tensor:

@@ -16,7 +16,7 @@ from harmax.kernels.eager import above_floor, logits
 from harmax.kernels.operators import without_autocast
 
 
-def _wide(*tensors: Tensor) -> tuple[Tensor, ...]:
+def wide(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Bring tensors to one dtype, float32 at least."""
     dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in tensors), torch.float32)
     return tuple(tensor.to(dtype) for tensor in tensors)
@@ -48,7 +48,7 @@ class LinearHead(nn.Linear):
         """Logits z, (..., V)."""
         dtype = torch.promote_types(input.dtype, self.weight.dtype)
         bias = None if self.bias is None else self.bias.to(dtype)
-        return _wide(nn.functional.linear(input.to(dtype), self.weight.to(dtype), bias))[0]
+        return wide(nn.functional.linear(input.to(dtype), self.weight.to(dtype), bias))[0]
 
 
 class EuclideanHead(HarmonicHead):
@@ -77,7 +77,7 @@ class DotHarmaxHead(HarmonicHead):
 
     def forward(self, input: Tensor) -> Tensor:
         """Logits z, (..., V)."""
-        x, w = _wide(input, self.weight)
+        x, w = wide(input, self.weight)
         with without_autocast(x.device):
             dot = nn.functional.linear(x, w)
         return logits(above_floor(dot.square()) + self.softening, self.exponent)
@@ -130,7 +130,7 @@ class CosineHarmaxHead(HarmonicHead):
 
     def forward(self, input: Tensor) -> Tensor:
         """Logits z, (..., V)."""
-        x, w = (nn.functional.normalize(tensor, dim=-1) for tensor in _wide(input, self.weight))
+        x, w = (nn.functional.normalize(tensor, dim=-1) for tensor in wide(input, self.weight))
         return harmonic_logits(x, w, exponent=self.exponent, softening=self.softening)
 
 
@@ -151,7 +151,7 @@ class MinkowskiHead(HarmonicHead):
 
     def distance(self, input: Tensor) -> Tensor:
         """Minkowski distance to every centre, (..., V)."""
-        x, w = _wide(input, self.weight)
+        x, w = wide(input, self.weight)
         # torch.cdist never forms (B, V, D); this mode subtracts, so it is exact near a centre for p = 2 as well.
         mode = "donot_use_mm_for_euclid_dist"
         d_BV = torch.cdist(x.reshape(-1, self.in_features), w, p=self.order, compute_mode=mode)
@@ -189,7 +189,7 @@ class DiagonalMahalanobisHead(HarmonicHead):
         return harmonic_logits(*self._scaled(input), exponent=self.exponent, softening=self.softening)
 
     def _scaled(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        x, w, log_scale_D = _wide(input, self.weight, self.log_scale)
+        x, w, log_scale_D = wide(input, self.weight, self.log_scale)
         return x * log_scale_D.exp(), w * log_scale_D.exp()
 
 
@@ -220,6 +220,6 @@ class FullMahalanobisHead(HarmonicHead):
         return harmonic_logits(*self._mapped(input), exponent=self.exponent, softening=self.softening)
 
     def _mapped(self, input: Tensor) -> tuple[Tensor, Tensor]:
-        x, w, metric_DD = _wide(input, self.weight, self.metric)
+        x, w, metric_DD = wide(input, self.weight, self.metric)
         with without_autocast(x.device):
             return x @ metric_DD.tril(), w @ metric_DD.tril()
