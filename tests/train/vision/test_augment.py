@@ -1,6 +1,7 @@
 """Augmentation: what is cut out, and that draws belong to their seed."""
 
 import numpy as np
+import pytest
 import torch
 
 from harmax.train.vision.augment import AutoAugment, cut, generator, middle_crop, random_crop
@@ -36,6 +37,25 @@ def test_training_images_are_windows_of_reflected_ones() -> None:
         mirrored += not plain
         assert plain or any(np.array_equal(image, window[:, ::-1]) for window in windows)
     assert 0 < mirrored < 8
+
+
+def test_plain_images_are_not_augmented_and_other_runs_share_them() -> None:
+    settings = spec(padding=2, batch=8, micro_batch=8, seed=1)
+    train = generate_images(20)
+    data = ResidentData(settings, train, generate_images(5, start=20), World(0, 1, torch.device("cpu")))
+    batches = list(data.plain("train", np.array([3, 19, 4, 0, 1, 2, 5, 6, 7])))
+    assert [count for _, count in batches] == [8, 1]
+    assert {len(images) for images, _ in batches} == {8}
+    wanted = data.preparation.prepare(torch.from_numpy(train.pixels[[3, 19, 4]]))
+    torch.testing.assert_close(batches[0][0][:3], wanted)
+    assert [count for _, count in data.plain("test")] == [5]
+    other = data.again(spec(padding=2, batch=8, micro_batch=8, seed=2, epochs=1))
+    assert other.order.steps == data.order.steps // 2
+    assert not torch.equal(next(other.train(1))[0], next(data.train(1))[0])
+    same = ResidentData(other.order.spec, train, generate_images(5, start=20), World(0, 1, torch.device("cpu")))
+    assert torch.equal(next(other.train(1))[0], next(same.train(1))[0])
+    with pytest.raises(ValueError, match="`padding` must stay 2"):
+        data.again(spec(padding=1))
 
 
 def test_random_crops_stay_inside_and_reach_everywhere() -> None:

@@ -1,14 +1,18 @@
 """The recipe: sizes, schedules, heads, what a step does."""
 
 import itertools
+import sys
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.utils import counters
+from transformers.models.resnet.modeling_resnet import ResNetBasicLayer
 
+from harmax.kernels import distance
 from harmax.train.vision import VISION_PRESETS
-from harmax.train.vision.model import ClassificationLoss, build_model
+from harmax.train.vision.model import ClassificationLoss, HeadLoss, build_model, features
 from harmax.train.vision.order import Order, evaluation_shares
 from harmax.train.vision.schedule import learning_rate
 from harmax.train.vision.step import VisionStep, parameter_groups
@@ -99,6 +103,87 @@ def test_training_and_evaluation_are_one_graph_each() -> None:
             torch.testing.assert_close(found, wanted)
 
 
+# Dynamo looks at `.grad` of what the backbone hands to the head, and hides the warning from everyone but pytest.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_one_compiled_backbone_serves_every_head_seed_exponent_and_set_of_classes() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    images = torch.randn(4, 3, 12, 12)
+
+    def compiled(classes: int, **fields: Any) -> int:
+        settings = spec(**fields)
+        module = ClassificationLoss(build_model(settings, CLASSES[:classes]), impl="eager")
+        module.compile(backend="eager", dynamic=False)
+        loss, _ = module(images, torch.tensor([0, 1, 0, 1]))
+        plain = ClassificationLoss(build_model(settings, CLASSES[:classes]))
+        torch.testing.assert_close(loss, plain(images, torch.tensor([0, 1, 0, 1]))[0])
+        return counters["stats"]["unique_graphs"]
+
+    assert compiled(4, head="harmonic", exponent=8.0) == 2  # backbone and head
+    assert compiled(4, head="harmonic", exponent=32.0, seed=5) == 2
+    assert compiled(4, head="linear") == 3
+    assert compiled(7, head="linear") == 4
+
+
+def test_a_compiled_step_forms_distances_outright(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No operator that looks at the data, which a GPU would be waited for."""
+    seen: list[tuple[int, str]] = []
+
+    def note(self: HeadLoss, x_BD: torch.Tensor, targets_B: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append((distance.DIRECT_ELEMENTS, self.impl))
+        return x_BD.sum(), torch.ones(1)
+
+    monkeypatch.setattr(HeadLoss, "forward", note)
+    monkeypatch.setattr(ClassificationLoss, "compile", lambda *_, **__: None)
+    batch = torch.randn(2, 3, 12, 12), torch.tensor([0, 1])
+    before = distance.DIRECT_ELEMENTS
+    for compiles in (True, False):
+        step = VisionStep(spec(batch=2, micro_batch=2, compile=compiles), CLASSES, ALONE)
+        step(iter([batch]), rate=0.1)
+    assert seen == [(sys.maxsize, "eager"), (before, "auto")]
+    assert before == distance.DIRECT_ELEMENTS
+
+
+def test_centres_start_on_the_class_means_of_what_the_untrained_model_sees() -> None:
+    settings = spec(batch=8, micro_batch=4, center_start="means")
+    step, twin = VisionStep(settings, CLASSES, ALONE), build_model(settings, CLASSES)
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        (torch.randn(4, 3, 12, 12, generator=generator), torch.tensor(labels))
+        for labels in ([0, 1, 2, 3], [0, 0, 5, 3])
+    ]
+    step.start_centers(iter(batches), 2)
+    with torch.no_grad():
+        x_BD = torch.cat([features(twin, images) for images, _ in batches])
+    labels_B = torch.cat([labels for _, labels in batches])
+    centers = step.model.classifier[1].centers
+    for label in range(len(CLASSES)):
+        own = x_BD[labels_B == label]
+        wanted = own.mean(0) if len(own) else twin.classifier[1].weight[label]  # 4 and 6 were not among them
+        torch.testing.assert_close(centers[label], wanted.detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("zero", [True, False])
+@pytest.mark.parametrize("head", ["harmonic", "linear"])
+def test_blocks_start_as_the_spec_says(zero: bool, head: Any) -> None:
+    model = build_model(spec(zero_residual=zero, head=head), CLASSES)
+    blocks = [module for module in model.modules() if isinstance(module, ResNetBasicLayer)]
+    assert len(blocks) == 2
+    for block in blocks:
+        x = torch.randn(2, block.layer[0].convolution.in_channels, 6, 6)
+        assert torch.equal(block(x), block.shortcut(x).relu()) == zero
+
+
+def test_features_are_those_of_an_evaluation_without_the_filling() -> None:
+    step = VisionStep(spec(), CLASSES, ALONE)
+    images = torch.randn(6, 3, 12, 12)
+    step.model.resnet(images)  # running statistics of their own
+    found = step.features(iter([(images[:4], 4), (images[[4, 5, 5, 5]], 2)]))
+    assert step.model.training
+    step.model.eval()
+    torch.testing.assert_close(found, features(step.model, images).detach())
+
+
 def test_a_step_is_sgd_on_the_mean_over_the_whole_batch() -> None:
     """Micro-batches of two add up to the gradient of four, each with its own statistics."""
     settings = spec(batch=4, micro_batch=2, head="linear", weight_decay=0.0, momentum=0.0)
@@ -164,6 +249,9 @@ def test_an_evaluation_counts_every_image_once(world: int) -> None:
         ({"exponent": -1.0}, "exponent"),
         ({"head": "linear", "exponent": 3.0}, "must go with the harmonic head, got the linear one"),
         ({"center_std": 0.0}, "`center_std` must be a positive number"),
+        ({"center_start": "mean"}, "means"),
+        ({"head": "linear", "center_start": "means"}, "must go with the harmonic head, got the linear one"),
+        ({"center_start": "means", "center_std": 1.0}, "`center_std` must be left out with `center_start` means"),
     ],
 )
 def test_a_spec_that_cannot_be(fields: dict[str, Any], message: str) -> None:

@@ -235,3 +235,17 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, fields: dict[str,
         fields = {**fields, "data": tmp_path}
     with pytest.raises(ValueError, match=message):
         train_classifier(spec(**fields), tmp_path / "run", device="cpu")
+
+
+def test_centres_start_on_class_means_once(tmp_path: Path) -> None:
+    """A run that goes on has learnt better places for them."""
+    settings = spec(center_start="means", epochs=1)
+    with joined(settings, "cpu") as world:
+        fresh = VisionTraining(settings, tmp_path / "run", world)
+        plain = VisionTraining(spec(epochs=1), tmp_path / "plain", world)
+        start = fresh.model.classifier[1].centers.norm(dim=1).mean()
+        assert start > 3 * plain.model.classifier[1].centers.norm(dim=1).mean()  # features lie far from the origin
+        fresh.run()
+        again = VisionTraining(settings, tmp_path / "run", world)
+    assert again.step == again.steps
+    assert torch.equal(again.model.classifier[1].centers, weights(tmp_path / "run")["classifier.1.weight"])

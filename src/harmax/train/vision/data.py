@@ -4,6 +4,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,6 +72,29 @@ class ResidentData:
         self._test = torch.from_numpy(test_pixels).to(device)
         self._test_labels = torch.from_numpy(test.labels).to(device)
         self._auto_augment = make_auto_augment(spec)
+
+    def again(self, spec: VisionSpec) -> "ResidentData":
+        """Return the same images for another run: what lies on the device is shared, order and crops are the spec's."""
+        if spec.padding != self._spec.padding:
+            raise ValueError(f"`padding` must stay {self._spec.padding}, the border that the images have; load anew.")
+        other = copy(self)
+        other._spec, other._auto_augment = spec, make_auto_augment(spec)
+        other.order = Order(spec, self.order.count, self._world.rank, self._world.size)
+        return other
+
+    def plain(self, side: str, chosen_N: np.ndarray | None = None) -> Iterator[tuple[Tensor, int]]:
+        """Yield images of "train" or "test" as they are, prepared, in batches of one shape, and how many count.
+
+        Args:
+            side: which images.
+            chosen_N: which of them; None: all.
+        """
+        border = self._spec.padding
+        inner = slice(border, border + self._side)
+        pixels = self._train[:, inner, inner] if side == "train" else self._test
+        places_N = np.arange(len(pixels)) if chosen_N is None else chosen_N
+        for chosen, counts in evaluation_shares(len(places_N), self._spec.micro_batch, 0, 1):
+            yield self.preparation.prepare(pixels[send(places_N[chosen], self._world.device)]), int(counts.sum())
 
     def train(self, first: int) -> Batches:
         """Yield this process's micro-batches from step `first` on."""

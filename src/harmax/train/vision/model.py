@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from harmax.extras import needs
 from harmax.files import DamagedError, read_json, write_json
-from harmax.functional import check_softening, harmonic_loss, resolve_exponent, unknown
+from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent, unknown
 from harmax.heads import HarmonicHead
 from harmax.train.vision.spec import ARCHITECTURES, HEADS, VisionSpec
 
@@ -28,7 +28,7 @@ with needs("hf"):
         ResNetConfig,
         ResNetForImageClassification,
     )
-    from transformers.models.resnet.modeling_resnet import ResNetConvLayer
+    from transformers.models.resnet.modeling_resnet import ResNetBasicLayer, ResNetBottleNeckLayer, ResNetConvLayer
     from transformers.utils import logging
 
 IGNORED = -100
@@ -95,11 +95,11 @@ def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClass
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.seed)
         if spec.head == "linear" and not spec.small_stem:
-            return ResNetForImageClassification(ResNetConfig(**sizes)).train()
+            return _started(ResNetForImageClassification(ResNetConfig(**sizes)), spec)
         stem: dict[str, Any] = dict(small_stem=spec.small_stem)
         linear = HarmaxResNetForImageClassification(HarmaxResNetConfig(head="linear", **stem, **sizes))
         if spec.head == "linear":
-            return linear.train()
+            return _started(linear, spec)
         head: dict[str, Any] = dict(exponent=spec.exponent, softening=spec.softening)
         model = HarmaxResNetForImageClassification(HarmaxResNetConfig(**head, **stem, **sizes))
         weights = linear.state_dict()
@@ -107,6 +107,15 @@ def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClass
         model.load_state_dict(weights)
         if spec.center_std is not None:
             model.classifier[1].reset_parameters(std=spec.center_std)
+    return _started(model, spec)
+
+
+def _started(model: ResNetForImageClassification, spec: VisionSpec) -> ResNetForImageClassification:
+    """Say how blocks start, which transformers leaves to BatchNorm's own ones."""
+    for block in model.modules():
+        if isinstance(block, (ResNetBasicLayer, ResNetBottleNeckLayer)):
+            last = block.layer[-1].get_parameter("normalization.weight")
+            nn.init.constant_(last, 0.0 if spec.zero_residual else 1.0)
     return model.train()
 
 
@@ -116,11 +125,66 @@ def features(model: ResNetForImageClassification, images: Tensor) -> Tensor:
     return pooled.flatten(1)
 
 
-class ClassificationLoss(nn.Module):
-    """A model with its loss: takes images (B, C, H, W) and targets (B,), gives sums over the images.
+class HeadLoss(nn.Module):
+    """A head with its loss: takes features (B, D) and targets (B,), gives sums over the images.
 
     While it trains: the loss, with its smoothing, and how many were right. While it evaluates: the negative log
     likelihood, and how many targets were the first and among the first five. A target of -100 counts nothing.
+
+    Args:
+        head: of the model.
+        label_smoothing: of the loss.
+        impl: how the harmonic loss is computed, as in `harmonic_loss`.
+    """
+
+    exponent: Tensor
+
+    def __init__(self, head: nn.Module, *, label_smoothing: float = 0.0, impl: str = "auto") -> None:
+        super().__init__()
+        self.head, self.label_smoothing, self.impl = head, label_smoothing, impl
+        if isinstance(head, HarmonicHead):
+            self.register_buffer("exponent", torch.tensor(float(head.exponent)), persistent=False)
+
+    def forward(self, x_BD: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum loss, float32, and hits, (1,) or (2,)."""
+        if not self.training:
+            z_BV = self._logits(x_BD)
+            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", ignore_index=IGNORED)
+            right = z_BV.topk(min(5, z_BV.shape[1]), dim=1).indices == targets_B[:, None]
+            return loss, torch.stack([right[:, 0].sum(), right.sum()])
+        smoothing = self.label_smoothing
+        if isinstance(self.head, HarmonicHead):
+            loss, _, hit_B = harmonic_loss(
+                x_BD,
+                self.head.weight,
+                targets_B,
+                exponent=self._exponent(self.head),
+                softening=self.head.softening,
+                reduction="sum",
+                label_smoothing=smoothing,
+                impl=self.impl,
+                return_stats=True,
+            )
+        else:
+            z_BV = self._logits(x_BD)
+            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", label_smoothing=smoothing)
+            hit_B = z_BV.detach().argmax(1) == targets_B
+        return loss, hit_B.sum()[None]
+
+    def _logits(self, x_BD: Tensor) -> Tensor:
+        head = self.head
+        if isinstance(head, HarmonicHead):
+            return harmonic_logits(x_BD, head.weight, exponent=self._exponent(head), softening=head.softening)
+        z_BV: Tensor = head(x_BD)
+        return z_BV.float()
+
+    def _exponent(self, head: HarmonicHead) -> float | Tensor:
+        # A number would be part of a compiled graph: with a tensor another exponent needs no other graph.
+        return self.exponent if self.impl == "eager" else head.exponent
+
+
+class ClassificationLoss(nn.Module):
+    """A model with its loss: takes images (B, C, H, W) and targets (B,), gives the sums of `HeadLoss`.
 
     Args:
         model: of `build_model`.
@@ -132,34 +196,18 @@ class ClassificationLoss(nn.Module):
         self, model: ResNetForImageClassification, *, label_smoothing: float = 0.0, impl: str = "auto"
     ) -> None:
         super().__init__()
-        self.model, self.label_smoothing, self.impl = model, label_smoothing, impl
+        self.model = model
+        self.head_loss = HeadLoss(model.classifier[1], label_smoothing=label_smoothing, impl=impl)
 
     def forward(self, images: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
         """Sum loss, float32, and hits, (1,) or (2,)."""
-        x_BD, head = features(self.model, images), self.model.classifier[1]
-        if not self.training:
-            z_BV = head(x_BD).float()
-            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", ignore_index=IGNORED)
-            right = z_BV.topk(min(5, z_BV.shape[1]), dim=1).indices == targets_B[:, None]
-            return loss, torch.stack([right[:, 0].sum(), right.sum()])
-        smoothing = self.label_smoothing
-        if isinstance(head, HarmonicHead):
-            loss, _, hit_B = harmonic_loss(
-                x_BD,
-                head.weight,
-                targets_B,
-                exponent=head.exponent,
-                softening=head.softening,
-                reduction="sum",
-                label_smoothing=smoothing,
-                impl=self.impl,
-                return_stats=True,
-            )
-        else:
-            z_BV = head(x_BD).float()
-            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", label_smoothing=smoothing)
-            hit_B = z_BV.detach().argmax(1) == targets_B
-        return loss, hit_B.sum()[None]
+        found: tuple[Tensor, Tensor] = self.head_loss(features(self.model, images), targets_B)
+        return found
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile backbone and head apart: the backbone's graph then serves every head, seed and set of classes."""
+        self.model.resnet.compile(*args, **kwargs)
+        self.head_loss.compile(*args, **kwargs)
 
 
 class Preparation(NamedTuple):

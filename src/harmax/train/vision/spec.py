@@ -8,6 +8,7 @@ from typing import Any, Literal
 from harmax.functional import check_softening, resolve_exponent, unknown
 
 HEADS = ("harmonic", "linear")
+STARTS = ("linear", "means")
 SCHEDULES = ("steps", "cosine", "triangle")
 POLICIES = ("none", "imagenet", "cifar10", "svhn")
 FOLDER = "folder"
@@ -51,11 +52,15 @@ class VisionSpec:
     softening: float = 0.0
     """Added to the squared distance."""
     center_std: float | None = None
-    """The centres start as N(0, this^2); if left out as the linear head's weights do."""
+    """The centres start as N(0, this^2); if left out as `center_start` says."""
+    center_start: Literal["linear", "means"] = "linear"
+    """The centres start as the linear head's weights do, or on the means of their classes' first features."""
     model: Literal["resnet50", "resnet18", "tiny"] = "resnet50"
     """The backbone."""
     small_stem: bool = False
     """Whether images begin with a 3 x 3 convolution at full size, as suits 32 x 32, not with 7 x 7 and pooling."""
+    zero_residual: bool = False
+    """Whether every block starts as its shortcut: the scale of its last BatchNorm is 0, not 1."""
 
     dataset: str = FOLDER
     """A set that harmax.data.images knows by name (cifar10, digits), `folder` for class folders, or `generated`."""
@@ -122,7 +127,12 @@ class VisionSpec:
     """Checkpoints to keep."""
 
     def __post_init__(self) -> None:
-        for name, known in (("head", HEADS), ("model", ARCHITECTURES), ("schedule", SCHEDULES)):
+        for name, known in (
+            ("head", HEADS),
+            ("model", ARCHITECTURES),
+            ("schedule", SCHEDULES),
+            ("center_start", STARTS),
+        ):
             if getattr(self, name) not in known:
                 raise ValueError(unknown(name, getattr(self, name), known))
         if self.auto_augment not in POLICIES:
@@ -145,10 +155,14 @@ class VisionSpec:
             raise ValueError(f"`label_smoothing` must lie in 0..1, got {self.label_smoothing}; 0 turns it off.")
         if self.center_std is not None and not 0 < self.center_std < math.inf:
             raise ValueError(f"`center_std` must be a positive number, got {self.center_std}; leave it out.")
-        if self.head == "linear" and (self.exponent, self.center_std, self.softening) != (None, None, 0):
+        own = (self.exponent, self.softening, self.center_std, self.center_start)
+        if self.head == "linear" and own != (None, 0, None, "linear"):
             raise ValueError(
-                "`exponent`, `softening` and `center_std` must go with the harmonic head, got the linear one."
+                "`exponent`, `softening`, `center_std` and `center_start` must go with the harmonic head, got the "
+                "linear one; leave them out."
             )
+        if self.center_std is not None and self.center_start != "linear":
+            raise ValueError(f"`center_std` must be left out with `center_start` {self.center_start}, got both.")
         resolve_exponent(self.exponent, self.features)
         check_softening(self.softening)
 

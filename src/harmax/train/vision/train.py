@@ -83,6 +83,9 @@ class VisionTraining:
             optimizer, totals = self._update.optimizer, self._totals
             load_checkpoint(found[-1], model=self.model, optimizer=optimizer, totals=totals, world=world)
             self.step = found[-1].step
+        elif spec.center_start == "means":
+            order = self.data.order
+            self._update.start_centers(self.data.train(1), order.steps_of_epoch * spec.turns(world.size))
         self.saved = self.step
         self._metrics = MetricsFile(self.output / "metrics.jsonl", self.step) if world.leads else None
 

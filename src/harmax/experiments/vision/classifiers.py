@@ -1,0 +1,138 @@
+"""ResNets with either head on photographs: accuracy, calibration, outliers, neural collapse, prototypes.
+
+    harmax run classifiers --smoke    does it work: generated patterns, seconds
+    harmax run classifiers            a tiny ResNet on digits of 8 x 8, on a CPU, under a minute: it decides nothing
+    harmax run classifiers --full     ResNet-18 on CIFAR-10, parts of CIFAR-100 and Tiny ImageNet; meant for a GPU
+
+Each data set has two stages. A grid of learning rates, the same for both heads, and of exponents for the harmonic one
+is run with one seed on nine tenths of the training images; the tenth that is held out chooses. Then several seeds are
+trained on all training images at what was chosen; no test image chooses anything. Both heads of a seed have one
+backbone to start from and see the same crops of the same images in the same order. SGD with Nesterov's momentum 0.9,
+512 images a step, a learning rate that rises for a fifth of the epochs and falls in a straight line to 0, weight decay
+5e-4 on all matrices (centres included), random crops with a reflected border of 4 pixels, half of the images mirrored,
+no smoothing, blocks that start with BatchNorm's own scale of 1. Harmonic centres start on the class means of the
+untrained network's features, because these have a large mean in common: from centres near the origin all distances look
+alike.
+
+A run may be stopped at any time and goes on with the next cell. classifiers_training.py has the runs,
+classifiers_claims.py and classifiers_tables.py what is made of them, classifiers_figures.py the pictures.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harmax.experiments.spec import Context, Experiment, Progress
+from harmax.experiments.vision.classifiers_claims import CLAIMS
+from harmax.experiments.vision.classifiers_figures import figures
+from harmax.experiments.vision.classifiers_spec import (
+    TUNING,
+    ClassifierCell,
+    ClassifierSpec,
+    Held,
+    cells,
+    choose,
+    tuning_cells,
+)
+from harmax.experiments.vision.classifiers_tables import summarize
+from harmax.experiments.vision.classifiers_training import Workbench
+from harmax.files import read_json, write_json
+from harmax.store import CellResult
+from harmax.train.vision.spec import GENERATED
+
+
+def run_cells(
+    spec: ClassifierSpec, group: Sequence[ClassifierCell], context: Context
+) -> Iterator[tuple[ClassifierCell, CellResult]]:
+    """Train one ResNet after the other on one data set.
+
+    What tuning found is kept in the scratch folder, which outlives interrupts as long as a cell of the data set is
+    missing. Where it is gone all the same, the tuning runs that a cell needs are made again.
+    """
+    bench, held = Workbench(spec, group[0].dataset, context.device), HeldOut(context.scratch / "tuning.json")
+    for place, cell in enumerate(group):
+        tell = _part(context, place, len(group), cell.name)
+        if cell.stage == TUNING:
+            found, result = bench.tune(cell, tell)
+            held.add(cell, found)
+            yield cell, result
+            continue
+        grid = tuning_cells(spec, cell.dataset, cell.head)
+        for other in held.missing(grid):
+            held.add(other, bench.tune(other, tell)[0])
+        yield cell, bench.count(cell, choose(held.of(grid), grid), tell)
+
+
+class HeldOut:
+    """What tuning runs reached on the images that were held out, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found: dict[str, list[float]] = read_json(path) if path.is_file() else {}
+
+    def add(self, cell: ClassifierCell, held: Held) -> None:
+        """Keep a run's result."""
+        self._found[cell.name] = list(held)
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, self._found)
+
+    def missing(self, grid: Sequence[ClassifierCell]) -> list[ClassifierCell]:
+        """Return the runs of a grid that are not there."""
+        return [cell for cell in grid if cell.name not in self._found]
+
+    def of(self, grid: Sequence[ClassifierCell]) -> dict[ClassifierCell, Held]:
+        """Return the results of a grid."""
+        return {cell: Held(*self._found[cell.name]) for cell in grid}
+
+
+def _part(context: Context, place: int, total: int, name: str) -> Progress:
+    def tell(fraction: float, message: str = "", /) -> None:
+        context((place + fraction) / total, f"{name}: {message}" if message else name)
+
+    return tell
+
+
+EXPERIMENT = Experiment(
+    name="classifiers",
+    title="ResNets with either head on CIFAR and Tiny ImageNet",
+    figure="App., ImageNet table",
+    claims=CLAIMS,
+    profiles={
+        "smoke": ClassifierSpec(
+            seeds=(0, 1),
+            datasets=(GENERATED,),
+            epochs=(2,),
+            tuning_epochs=(1,),
+            repeats=(2,),
+            lrs=(0.1, 0.2),
+            exponents=(16.0,),
+            model="tiny",
+            batch=64,
+            dtype="float32",
+            compile=False,
+            snapshots=2,
+            collapse_images=128,
+            neighbours=4,
+        ),
+        "quick": ClassifierSpec(
+            seeds=(0, 1),
+            datasets=("digits",),
+            epochs=(8,),
+            tuning_epochs=(2,),
+            repeats=(2,),
+            lrs=(0.05, 0.2),
+            exponents=(4.0, 16.0),
+            model="tiny",
+            batch=64,
+            dtype="float32",
+            compile=False,
+            snapshots=4,
+        ),
+        "full": ClassifierSpec(seeds=tuple(range(4))),
+    },
+    cells=cells,
+    run_cells=run_cells,
+    summarize=summarize,
+    figures=figures,
+    group=lambda cell: cell.dataset,
+    accelerated=True,
+)

@@ -1,0 +1,243 @@
+"""What is claimed of the ResNets, and how the runs judge it."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from harmax.analysis import Interval, bootstrap_interval, paired_difference
+from harmax.experiments.spec import NOT_DECIDED, Claim, Finding, Verdict, conclude
+from harmax.experiments.vision.classifiers_spec import (
+    CIFAR10,
+    CIFAR100,
+    FINAL,
+    HARMONIC,
+    HEADS,
+    LINEAR,
+    STYLES,
+    TINY,
+    TITLES,
+    ClassifierCell,
+    ClassifierSpec,
+    final_cells,
+)
+from harmax.experiments.vision.trust_measures import detection_key
+from harmax.store import CellResult
+
+Results = Mapping[ClassifierCell, CellResult]
+
+LEAST_SEEDS = 3
+BAR = 0.94
+MARGIN = 0.005  # by which a head may be behind before it counts as worse
+AS_FAR = 1.1  # how many times NC1 may be larger and still be "as far"
+NEAR = 0.1  # of the spread of the class means: a centre at its class mean
+OWN_SCORES = {HARMONIC: "nearest_distance", LINEAR: "max_softmax"}
+"""The score that each head suggests for outliers."""
+
+CLAIMS = (
+    Claim(
+        "imagenet",
+        "On a reduced stand-in for ImageNet the harmonic head has the higher top-1 accuracy: the interval of the "
+        "paired difference lies above 0. (The stand-in: ResNet-18 on Tiny ImageNet, 200 classes of 100 images of "
+        "32 x 32; the paper has ResNet-50 on all of ImageNet, which is not at hand.)",
+        "ImageNet, ResNet-50: top-1 75.08 against 74.17 %, top-5 92.12 against 91.88 %.",
+    ),
+    Claim(
+        "centres",
+        "Harmonic centres lie at the means of their classes (NC3): on CIFAR-10's training images the root mean square "
+        "of their distance is below a tenth of that of the class means from their common mean.",
+        "The weights of harmonic models are class centres.",
+    ),
+    Claim(
+        "baseline",
+        "Cross-entropy reaches 94 % on CIFAR-10, so that it is no weak baseline: its interval lies above.",
+        "Not reported.",
+        control=True,
+    ),
+    Claim(
+        "cifar10",
+        "The harmonic head is at most 0.5 points behind cross-entropy on CIFAR-10, each at its tuned learning rate: "
+        "the interval of the paired difference lies above -0.5 points.",
+        "Not reported.",
+        control=True,
+    ),
+    Claim(
+        "few_images",
+        "With 50 images a class (the part of CIFAR-100) the harmonic head is the more accurate one: the interval of "
+        "the paired difference lies above 0.",
+        "Harmonic loss needs less data; shown on algorithmic tasks, not on images.",
+        control=True,
+    ),
+    Claim(
+        "collapse",
+        "Features collapse at least as far as with cross-entropy: NC1 on CIFAR-10's training images is at most 1.1 "
+        "times as large, by the interval of the mean ratio of the same seeds.",
+        "Not reported.",
+        control=True,
+    ),
+    Claim(
+        "calibration",
+        "The harmonic head is better calibrated on CIFAR-10: its expected calibration error is smaller, by the "
+        "interval of the paired difference.",
+        "Not reported.",
+        control=True,
+    ),
+    Claim(
+        "outliers",
+        "The distance to the nearest centre tells CIFAR-100 from CIFAR-10 better than the largest probability of "
+        "cross-entropy: a larger area under the ROC curve, by the interval of the paired difference.",
+        "Not reported.",
+        control=True,
+    ),
+)
+
+
+def values(results: Results, dataset: str, head: str, metric: str) -> list[float]:
+    """Return one metric of the finished runs that count, in the order of seeds; those that diverged have none."""
+    wanted = (dataset, head, FINAL)
+    found = [r.metrics.get(metric) for c, r in results.items() if (c.dataset, c.head, c.stage) == wanted]
+    return [float(value) for value in found if value is not None]
+
+
+def interval(results: Results, dataset: str, head: str, metric: str) -> Interval | None:
+    """Return the mean over seeds with its bootstrap interval; None where nothing was measured."""
+    found = values(results, dataset, head, metric)
+    return bootstrap_interval(found, statistic="mean") if found else None
+
+
+def outside_sets(results: Results, dataset: str) -> list[str]:
+    """Return the names of the outside sets that a data set's runs were measured against."""
+    ending = detection_key("", OWN_SCORES[LINEAR], "auroc")
+    names = {name for cell, result in results.items() if cell.dataset == dataset for name in result.metrics}
+    return sorted(name.removesuffix(ending) for name in names if name.endswith(ending))
+
+
+def percent(found: Interval) -> str:
+    """Write an interval of shares as percent."""
+    estimate, low, high = (f"{100 * value:.2f}" for value in found)
+    return f"{estimate} % [{low}, {high}]"
+
+
+def _points(found: Interval) -> str:
+    return f"{100 * found.estimate:+.2f} [{100 * found.low:+.2f}, {100 * found.high:+.2f}] points"
+
+
+def _both(results: Results, dataset: str, metrics: Mapping[str, str]) -> tuple[Interval, Interval, Interval]:
+    """Return the harmonic mean, the linear one and the mean paired difference; `metrics`: each head's."""
+    one, two = (values(results, dataset, head, metrics[head]) for head in (HARMONIC, LINEAR))
+    harmonic, linear = (bootstrap_interval(found, statistic="mean") for found in (one, two))
+    return harmonic, linear, paired_difference(one, two, statistic="mean").difference
+
+
+def _same(metric: str) -> dict[str, str]:
+    return dict.fromkeys(HEADS, metric)
+
+
+def judge_ahead(results: Results, dataset: str, *, limit: float = 0.0) -> Finding:
+    """Judge by the paired difference of accuracies against a limit."""
+    one, two, apart = _both(results, dataset, _same("test_accuracy"))
+    top5 = {head: interval(results, dataset, head, "test_top5") for head in HEADS}
+    fives = [f"{STYLES[head].label} {percent(found)}" for head, found in top5.items() if found is not None]
+    return Finding(
+        apart.above(limit),
+        f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {_points(apart)}."
+        + (f" Top-5: {', '.join(fives)}." if fives else ""),
+        {"harmonic": one, "linear": two, "difference": apart, "top5": top5},
+    )
+
+
+def judge_centres(results: Results, dataset: str) -> Finding:
+    """Judge by the interval of the distance; how directions agree is told for both heads."""
+    found = interval(results, dataset, HARMONIC, "centre_distance")
+    assert found is not None  # `conclude` has seen to it
+    duality = {head: interval(results, dataset, head, "self_duality") for head in HEADS}
+    below = found.above(NEAR)
+    return Finding(
+        None if below is None else not below,
+        f"Distance of centres from their class means over the spread of the means: {found}. Difference in direction "
+        f"and proportion (0 to 4): harmonic {duality[HARMONIC]}, cross-entropy {duality[LINEAR]}.",
+        {"centre_distance": found, **{f"{head}_self_duality": value for head, value in duality.items()}},
+    )
+
+
+def judge_baseline(results: Results, dataset: str) -> Finding:
+    """Judge by the interval of cross-entropy's accuracy."""
+    found = interval(results, dataset, LINEAR, "test_accuracy")
+    assert found is not None
+    return Finding(found.above(BAR), f"Cross-entropy reaches {percent(found)}.", {"linear": found})
+
+
+def judge_collapse(results: Results, dataset: str) -> Finding:
+    """Judge by the mean logarithm of the ratio of the same seeds."""
+    one, two = (values(results, dataset, head, "within_between") for head in (HARMONIC, LINEAR))
+    logs = bootstrap_interval([math.log(a / b) for a, b in zip(one, two, strict=True)], statistic="mean")
+    ratio = Interval(*map(math.exp, logs))
+    farther = ratio.above(AS_FAR)
+    means = {head: interval(results, dataset, head, "within_between") for head in HEADS}
+    return Finding(
+        None if farther is None else not farther,
+        f"NC1: harmonic {means[HARMONIC]}, cross-entropy {means[LINEAR]}; ratio {ratio}.",
+        {"ratio": ratio, **means},
+    )
+
+
+def judge_calibration(results: Results, dataset: str) -> Finding:
+    """Judge by the paired difference of the calibration errors."""
+    one, two, apart = _both(results, dataset, _same("ece"))
+    worse = apart.above(0)
+    return Finding(
+        None if worse is None else not worse,
+        f"Expected calibration error: harmonic {percent(one)}, cross-entropy {percent(two)}: {_points(apart)}.",
+        {"harmonic": one, "linear": two, "difference": apart},
+    )
+
+
+def judge_outliers(results: Results, dataset: str) -> Finding:
+    """Judge by the paired difference of areas, each head by its own score; the other scores are in a table."""
+    areas = {head: detection_key(CIFAR100, score, "auroc") for head, score in OWN_SCORES.items()}
+    one, two, apart = _both(results, dataset, areas)
+    return Finding(
+        apart.above(0),
+        f"Area under the ROC curve: harmonic by distance {percent(one)}, cross-entropy by probability {percent(two)}: "
+        f"{_points(apart)}.",
+        {"harmonic": one, "linear": two, "difference": apart},
+    )
+
+
+class Basis(NamedTuple):
+    """The data set that a claim rests on, and who judges its runs."""
+
+    dataset: str
+    judge: Callable[[Results, str], Finding]
+
+
+JUDGES: dict[str, Basis] = {
+    "imagenet": Basis(TINY, judge_ahead),
+    "centres": Basis(CIFAR10, judge_centres),
+    "baseline": Basis(CIFAR10, judge_baseline),
+    "cifar10": Basis(CIFAR10, lambda results, dataset: judge_ahead(results, dataset, limit=-MARGIN)),
+    "few_images": Basis(CIFAR100, judge_ahead),
+    "collapse": Basis(CIFAR10, judge_collapse),
+    "calibration": Basis(CIFAR10, judge_calibration),
+    "outliers": Basis(CIFAR10, judge_outliers),
+}
+
+
+def judge(claim: str, spec: ClassifierSpec, results: Results) -> Verdict:
+    """Judge one claim; a run that diverged leaves it undecided and is named."""
+    dataset, judged = JUDGES[claim]
+    if dataset not in spec.datasets:
+        return Verdict(claim, NOT_DECIDED, f"This is about {TITLES[dataset]}, which this profile has not.")
+    wanted = final_cells(spec, dataset)
+    lost = [cell.name for cell in wanted if cell in results and results[cell].metrics["diverged_at"] is not None]
+    if lost:
+        return Verdict(claim, NOT_DECIDED, f"Its loss was no longer a number in {', '.join(lost)}.")
+    return conclude(claim, lambda found: judged(found, dataset), wanted, results, too_short=too_short(spec, dataset))
+
+
+def too_short(spec: ClassifierSpec, dataset: str) -> str:
+    """Say why a spec cannot decide anything about a data set; empty where it can."""
+    epochs, usual = spec.of(dataset, "epochs"), ClassifierSpec().of(dataset, "epochs")
+    if epochs < usual or spec.model != ClassifierSpec().model:
+        return f"{spec.model} and {epochs} epochs are less than the full profile's."
+    seeds = len(final_cells(spec, dataset)) // len(HEADS)
+    return f"Only {seeds} of at least {LEAST_SEEDS} seeds were run." * (seeds < LEAST_SEEDS)

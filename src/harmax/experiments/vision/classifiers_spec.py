@@ -1,0 +1,183 @@
+"""What the experiment `classifiers` is told: its settings, its cells, and how the tuned ones are chosen."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from harmax.experiments.palette import HEAD_STYLES, HeadStyle
+from harmax.experiments.spec import Cell, Spec
+from harmax.train.vision import VisionSpec
+
+HARMONIC, LINEAR = HEADS = ("harmonic", "linear")
+TUNING, FINAL = "tuning", "final"
+CIFAR10, CIFAR100, TINY = PHOTOS = ("cifar10", "cifar100", "tiny_imagenet32")
+TITLES = {
+    CIFAR10: "CIFAR-10",
+    CIFAR100: "CIFAR-100, 50 images a class",
+    TINY: "Tiny ImageNet at 32 x 32, 100 images a class",
+    "digits": "digits, 8 x 8",
+    "generated": "generated patterns",
+}
+SHORT = {CIFAR10: "CIFAR-10", CIFAR100: "CIFAR-100 (part)", TINY: "Tiny ImageNet (part)"}
+"""For panels too narrow for a title."""
+STYLES: dict[str, HeadStyle] = {HARMONIC: HEAD_STYLES["harmonic"], LINEAR: HEAD_STYLES["cross_entropy"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierSpec(Spec):
+    """Settings of ResNets with either head; tuples with one entry a data set follow the order of `datasets`."""
+
+    datasets: tuple[str, ...] = PHOTOS
+    epochs: tuple[int, ...] = (32, 80, 25)
+    """Of the runs that count."""
+    tuning_epochs: tuple[int, ...] = (8, 30, 8)
+    """Of the runs that choose learning rate and exponent."""
+    repeats: tuple[int, ...] = (4, 3, 3)
+    """Seeds of the runs that count: the first so many."""
+    lrs: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
+    """Largest learning rates, the same for both heads."""
+    exponents: tuple[float, ...] = (22.63, 128.0, 512.0)
+    """Of the harmonic head: sqrt(D), which is the paper's rule, D / 4 and D, with D = 512 features."""
+    held_out: float = 0.1
+    """Share of the training images that tuning does not learn from and chooses by."""
+
+    model: str = "resnet18"
+    center_start: str = "means"
+    """How the harmonic centres start, as in `VisionSpec`."""
+    batch: int = 512
+    warmup: float = 0.2
+    """Share of the epochs in which the learning rate rises; then it falls in a straight line to 0."""
+    weight_decay: float = 5e-4
+    dtype: str = "bf16"
+    compile: bool = True
+
+    snapshots: int = 6
+    """Epochs after which neural collapse is measured: the first, the last, and others evenly between."""
+    collapse_images: int = 10_000
+    """Training images that it is measured on, at most."""
+    neighbours: int = 8
+    """Training images nearest to a centre that are kept as pictures."""
+    shown_classes: int = 10
+    """Centres whose pictures are kept, at most."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "tuning_epochs", "repeats"):
+            if len(getattr(self, name)) != len(self.datasets):
+                raise ValueError(
+                    f"`{name}` must have {len(self.datasets)} entries, one a data set, got {getattr(self, name)}; "
+                    "follow the order of `datasets`."
+                )
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"`held_out` must lie between 0 and 1, got {self.held_out}; 0.1 is usual.")
+
+    def of(self, dataset: str, name: str) -> Any:
+        """Return a data set's entry of a setting that has one for each.
+
+        >>> ClassifierSpec().of("cifar100", "epochs")
+        80
+        """
+        return getattr(self, name)[self.datasets.index(dataset)]
+
+    def snapshot_epochs(self, dataset: str) -> tuple[int, ...]:
+        """Return the epochs after which neural collapse is measured.
+
+        >>> ClassifierSpec().snapshot_epochs("cifar10")
+        (1, 7, 13, 20, 26, 32)
+        """
+        last, steps = self.of(dataset, "epochs"), max(self.snapshots - 1, 1)
+        return tuple(sorted({round(1 + (last - 1) * step / steps) for step in range(steps + 1)}))
+
+
+@dataclass(frozen=True)
+class ClassifierCell(Cell):
+    """One ResNet on one data set: one that tunes at a learning rate and exponent, or one that counts, at the chosen."""
+
+    dataset: str
+    head: str
+    stage: str
+    exponent: float | None
+    """None for the linear head, and where it is what tuning chose."""
+    lr: float | None
+    """None where it is what tuning chose."""
+    seed: int
+
+
+class Setting(NamedTuple):
+    """What tuning chooses."""
+
+    lr: float
+    exponent: float | None
+
+
+class Held(NamedTuple):
+    """How a tuning run did on the images that were held out."""
+
+    accuracy: float
+    nll: float
+
+
+def tuning_cells(spec: ClassifierSpec, dataset: str, head: str) -> list[ClassifierCell]:
+    """List the grid of one head, all with the first seed."""
+    exponents = spec.exponents if head == HARMONIC else (None,)
+    return [
+        ClassifierCell(dataset, head, TUNING, exponent, lr, spec.seeds[0]) for exponent in exponents for lr in spec.lrs
+    ]
+
+
+def final_cells(spec: ClassifierSpec, dataset: str) -> list[ClassifierCell]:
+    """List the runs that count, both heads of a seed together."""
+    seeds = spec.seeds[: spec.of(dataset, "repeats")]
+    return [ClassifierCell(dataset, head, FINAL, None, None, seed) for seed in seeds for head in HEADS]
+
+
+def cells(spec: ClassifierSpec) -> list[ClassifierCell]:
+    """List every run, of each data set those first that the others depend on."""
+    return [
+        cell
+        for dataset in spec.datasets
+        for cell in [
+            *(cell for head in HEADS for cell in tuning_cells(spec, dataset, head)),
+            *final_cells(spec, dataset),
+        ]
+    ]
+
+
+def choose(held: Mapping[ClassifierCell, Held], grid: Iterable[ClassifierCell]) -> Setting:
+    """Return learning rate and exponent of the most accurate run of a grid; of equal ones, of the most likely.
+
+    >>> grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4)), "cifar10", "linear")
+    >>> choose(dict(zip(grid, [Held(0.9, 0.3), Held(0.8, 0.2)])), grid)
+    Setting(lr=0.1, exponent=None)
+    """
+    best = max(grid, key=lambda cell: (held[cell].accuracy, -held[cell].nll))
+    assert best.lr is not None  # a grid is of tuning cells
+    return Setting(best.lr, best.exponent)
+
+
+def vision_spec(spec: ClassifierSpec, cell: ClassifierCell, setting: Setting) -> VisionSpec:
+    """Return what the trainer of ResNets is told for a cell."""
+    epochs = spec.of(cell.dataset, "tuning_epochs" if cell.stage == TUNING else "epochs")
+    photos = cell.dataset in PHOTOS
+    harmonic: dict[str, Any] = {"exponent": setting.exponent, "center_start": spec.center_start}
+    trainer: dict[str, Any] = {"model": spec.model, "dtype": spec.dtype}
+    return VisionSpec(
+        head="harmonic" if cell.head == HARMONIC else "linear",
+        **(harmonic if cell.head == HARMONIC else {}),
+        **trainer,
+        small_stem=True,
+        zero_residual=False,
+        dataset=cell.dataset,
+        flip=photos,  # a mirrored digit is none
+        padding=4 if photos else 1,
+        epochs=epochs,
+        batch=spec.batch,
+        micro_batch=spec.batch,
+        lr=setting.lr,
+        schedule="triangle",
+        warmup=spec.warmup * epochs,
+        nesterov=True,
+        weight_decay=spec.weight_decay,
+        decay_norms=False,
+        compile=spec.compile,
+        seed=cell.seed,
+    )

@@ -1,0 +1,251 @@
+"""ResNets with either head: two stages that do not leak, runs that go on, measures that are there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harmax.data.images import Images, has_images, load_images
+from harmax.engine import run
+from harmax.experiments.spec import Context
+from harmax.experiments.vision import classifiers_training
+from harmax.experiments.vision.classifiers import EXPERIMENT, run_cells
+from harmax.experiments.vision.classifiers_images import (
+    class_words,
+    first_of_each,
+    permute_pixels,
+    read_side,
+    read_sides,
+    split,
+)
+from harmax.experiments.vision.classifiers_spec import (
+    CIFAR100,
+    FINAL,
+    HARMONIC,
+    HEADS,
+    LINEAR,
+    TINY,
+    TUNING,
+    ClassifierCell,
+    ClassifierSpec,
+    Held,
+    Setting,
+    cells,
+    choose,
+    final_cells,
+    tuning_cells,
+    vision_spec,
+)
+from harmax.experiments.vision.classifiers_training import Workbench
+from harmax.store import CellResult, Run
+
+SMOKE = EXPERIMENT.profiles["smoke"]
+DATASET = SMOKE.datasets[0]
+
+
+def silent(fraction: float, message: str = "", /) -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    found = run(EXPERIMENT, smoke=True, folder=tmp_path_factory.mktemp("classifiers"))
+    assert not found.failed
+    return found
+
+
+@pytest.fixture(scope="module")
+def results(smoke: Run) -> dict[ClassifierCell, CellResult]:
+    return EXPERIMENT.by_cell(SMOKE, smoke.results)
+
+
+def test_the_grid_is_the_same_for_both_heads_but_for_the_exponents() -> None:
+    spec = ClassifierSpec()
+    linear, harmonic = (tuning_cells(spec, "cifar10", head) for head in (LINEAR, HARMONIC))
+    assert [cell.lr for cell in linear] == list(spec.lrs)
+    for exponent in spec.exponents:
+        assert [cell.lr for cell in harmonic if cell.exponent == exponent] == list(spec.lrs)
+    assert spec.exponents[0] == pytest.approx(512**0.5, abs=0.01)  # the paper's rule is among them
+    assert {cell.seed for cell in linear + harmonic} == {0}
+
+
+def test_other_seeds_and_repeats_decide_which_runs_count() -> None:
+    spec = replace(ClassifierSpec(), seeds=(5, 6, 7, 8))
+    assert [cell.seed for cell in final_cells(spec, "cifar10")] == [5, 5, 6, 6, 7, 7, 8, 8]
+    assert {cell.seed for cell in final_cells(spec, CIFAR100)} == {5, 6, 7}
+
+
+def test_both_heads_are_told_the_same_but_for_what_only_one_has() -> None:
+    spec = ClassifierSpec()
+    told = {
+        head: vision_spec(spec, ClassifierCell("cifar10", head, FINAL, None, None, 3), Setting(0.4, exponent))
+        for head, exponent in ((HARMONIC, 128.0), (LINEAR, None))
+    }
+    assert (told[HARMONIC].exponent, told[HARMONIC].center_start) == (128.0, "means")
+    own = {"head": LINEAR, "exponent": None, "center_start": "linear"}
+    assert replace(told[HARMONIC], **own) == told[LINEAR]  # type: ignore[arg-type]
+    assert (told[LINEAR].epochs, told[LINEAR].warmup, told[LINEAR].flip) == (32, 6.4, True)
+    digits = vision_spec(
+        EXPERIMENT.profiles["quick"], ClassifierCell("digits", LINEAR, TUNING, None, 0.1, 0), Setting(0.1, None)
+    )
+    assert (digits.flip, digits.epochs) == (False, 2)
+
+
+def test_a_setting_for_every_data_set() -> None:
+    with pytest.raises(ValueError, match="`epochs` must have 3 entries, one a data set"):
+        ClassifierSpec(epochs=(3,))
+    with pytest.raises(ValueError, match="`held_out` must lie between 0 and 1"):
+        ClassifierSpec(held_out=1.0)
+
+
+def test_the_most_accurate_is_chosen_and_likelihood_decides_between_equals() -> None:
+    grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4), exponents=(8.0, 64.0)), "cifar10", HARMONIC)
+    held = [Held(0.90, 0.30), Held(0.92, 0.35), Held(0.92, 0.25), Held(0.25, float("inf"))]
+    assert choose(dict(zip(grid, held, strict=True)), grid) == Setting(0.1, 64.0)
+
+
+def test_a_split_takes_a_share_of_every_class_and_no_image_twice() -> None:
+    labels = np.repeat([0, 1, 2], (40, 20, 3))
+    rest, part = split(labels, 0.1, seed=0)
+    assert sorted([*rest, *part]) == list(range(63))
+    assert np.bincount(labels[part]).tolist() == [4, 2, 1]
+    assert not np.array_equal(part, split(labels, 0.1, seed=1)[1])
+
+
+def test_a_part_of_a_set_has_as_many_of_each_class() -> None:
+    images = Images(np.arange(8, dtype=np.uint8).reshape(8, 1, 1), np.array([0, 1, 1, 0, 0, 1, 0, 0]), ("a", "b"))
+    part = first_of_each(images, 2)
+    assert part.labels.tolist() == [0, 1, 1, 0]
+    assert part.pixels.ravel().tolist() == [0, 1, 2, 3]
+
+
+def test_permuted_images_have_the_same_pixels_elsewhere() -> None:
+    pixels = np.arange(2 * 16 * 3, dtype=np.uint8).reshape(2, 4, 4, 3)
+    found = permute_pixels(pixels)
+    assert not np.array_equal(found, pixels)
+    for before, after in zip(pixels, found, strict=True):
+        assert sorted(map(tuple, before.reshape(-1, 3))) == sorted(map(tuple, after.reshape(-1, 3)))
+
+
+@pytest.mark.skipif(not has_images(CIFAR100), reason="needs CIFAR-100 in the data folder")
+def test_cifar_100_is_taken_in_part() -> None:
+    part = read_side(CIFAR100, "test")
+    assert np.bincount(part.labels).tolist() == [20] * 100
+    assert len(load_images(CIFAR100, "test", complete=False).labels) >= len(part.labels)
+
+
+def test_wordnets_numbers_become_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMAX_DATA", str(tmp_path))
+    assert class_words(TINY, ("n01443537",)) == ["n01443537"]  # nothing there that knows better
+    (tmp_path / TINY).mkdir()
+    (tmp_path / TINY / "classes.tsv").write_text("n01443537\tgoldfish, Carassius auratus\n")
+    assert class_words(TINY, ("n01443537", "n02")) == ["goldfish", "n02"]
+    assert class_words(CIFAR100, ("aquarium_fish",)) == ["aquarium fish"]
+
+
+def test_tuning_never_looks_at_the_test_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = tuning_cells(SMOKE, DATASET, LINEAR)[0]
+    expected, _ = Workbench(SMOKE, DATASET, "cpu").tune(cell, silent)
+
+    def poisoned(dataset: str) -> tuple[Images, Images]:
+        train, test = read_sides(dataset)
+        return train, Images(255 - test.pixels, test.labels[::-1].copy(), test.classes)
+
+    monkeypatch.setattr(classifiers_training, "read_sides", poisoned)
+    assert Workbench(SMOKE, DATASET, "cpu").tune(cell, silent)[0] == expected
+
+
+def test_a_run_that_blows_up_is_a_result(tmp_path: Path) -> None:
+    spec = replace(SMOKE, lrs=(1e30,), seeds=(0,), repeats=(1,))
+    found = dict(run_cells(spec, cells(spec), Context(tmp_path)))
+    for cell, result in found.items():
+        assert result.metrics["diverged_at"] == 1, cell.name
+        if cell.stage == TUNING:
+            assert (result.metrics["accuracy"], result.metrics["nll"]) == (0.25, float("inf"))
+    summary = EXPERIMENT.summarize(spec, found)
+    assert {verdict.verdict for verdict in summary.verdicts} == {"not decided"}
+    assert EXPERIMENT.figures(spec, found).keys() == {"classifiers_tuning"}
+
+
+def test_the_runs_that_count_have_the_chosen_setting(results: dict[ClassifierCell, CellResult]) -> None:
+    for head in HEADS:
+        grid = tuning_cells(SMOKE, DATASET, head)
+        best = max(results[cell].metrics["accuracy"] for cell in grid)
+        chosen = {
+            (result.metrics["lr"], result.metrics["exponent"])
+            for cell, result in results.items()
+            if cell.stage == FINAL and cell.head == head
+        }
+        assert len(chosen) == 1
+        assert chosen <= {(cell.lr, cell.exponent) for cell in grid if results[cell].metrics["accuracy"] == best}
+
+
+def test_a_cell_whose_tuning_is_gone_tunes_again(results: dict[ClassifierCell, CellResult], tmp_path: Path) -> None:
+    last = final_cells(SMOKE, DATASET)[-1]
+    ((cell, found),) = run_cells(SMOKE, [last], Context(tmp_path))
+    assert cell == last
+    assert (tmp_path / "tuning.json").is_file()
+    assert {key: found.metrics[key] for key in ("lr", "test_accuracy", "nll", "within_between")} == {
+        key: results[last].metrics[key] for key in ("lr", "test_accuracy", "nll", "within_between")
+    }
+
+
+def test_what_tuning_found_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *others = cells(SMOKE)
+
+    def interrupted() -> Iterator[Any]:
+        yield next(iter(run_cells(SMOKE, [first, *others], Context(tmp_path))))
+
+    list(interrupted())
+    made: list[ClassifierCell] = []
+
+    def note(bench: Workbench, cell: ClassifierCell, progress: Any) -> tuple[Held, CellResult]:
+        made.append(cell)
+        return Held(0.5, 1.0), CellResult()
+
+    monkeypatch.setattr(Workbench, "tune", note)
+    monkeypatch.setattr(Workbench, "count", lambda *_: CellResult())
+    list(run_cells(SMOKE, others, Context(tmp_path)))
+    assert made == [cell for cell in others if cell.stage == TUNING]
+
+
+def test_a_cell_holds_what_the_figures_and_claims_need(smoke: Run, results: dict[ClassifierCell, CellResult]) -> None:
+    classes, width, count = 4, 16, 256
+    for cell, result in results.items():
+        if cell.stage == TUNING:
+            continue
+        arrays, metrics = result.arrays, result.metrics
+        assert arrays["weight"].shape == (classes, width)
+        assert arrays["right"].mean() == pytest.approx(metrics["test_accuracy"])
+        assert arrays["reliability.counts"].sum() == count
+        assert (metrics["train_images"], metrics["test_images"]) == (512, count)
+        assert result.curves["snapshot_epoch"].tolist() == [1, 2]
+        assert result.curves["within_between"][-1] == pytest.approx(metrics["within_between"], rel=1e-4)
+        assert result.curves["test_accuracy"][-1] == pytest.approx(metrics["test_accuracy"])
+        harmonic = cell.head == HARMONIC
+        assert (metrics["centre_distance"] is not None) == harmonic
+        assert ("permuted.nearest_distance.auroc" in metrics) == harmonic
+        assert ("nearest.pixels" in arrays) == (harmonic and cell.seed == SMOKE.seeds[0])
+        if harmonic:
+            assert (arrays["winner_distance"] <= arrays["runner_up_distance"]).all()
+    sizes = [sum(file.stat().st_size for file in folder.iterdir()) for folder in (smoke.folder / "cells").iterdir()]
+    assert max(sizes) < 3 * 2**20
+
+
+def test_nearest_images_are_the_nearest(results: dict[ClassifierCell, CellResult]) -> None:
+    found = results[final_cells(SMOKE, DATASET)[0]]
+    train = read_sides(DATASET)[0]
+    pixels, distance = found.arrays["nearest.pixels"], found.arrays["nearest.distance"]
+    assert pixels.shape == (4, SMOKE.neighbours, 12, 12, 3)
+    assert (np.diff(distance, axis=1) >= 0).all()
+    for shown, label in zip(pixels.reshape(-1, 12, 12, 3), found.arrays["nearest.label"].ravel(), strict=True):
+        (place,) = np.flatnonzero((train.pixels == shown).all((1, 2, 3)))
+        assert train.labels[place] == label
+
+
+def test_accuracy_gets_better_than_chance(results: dict[ClassifierCell, CellResult]) -> None:
+    best = max(r.metrics["test_accuracy"] for c, r in results.items() if c.stage == FINAL)
+    assert best > 0.4  # of four classes

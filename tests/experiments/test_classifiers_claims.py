@@ -1,0 +1,176 @@
+"""Planted results: every claim about the ResNets can hold, can break, and is left open where runs cannot tell."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax.experiments.vision.classifiers import EXPERIMENT
+from harmax.experiments.vision.classifiers_claims import CLAIMS, JUDGES, judge
+from harmax.experiments.vision.classifiers_spec import (
+    FINAL,
+    HARMONIC,
+    HEADS,
+    TUNING,
+    ClassifierCell,
+    ClassifierSpec,
+    cells,
+)
+from harmax.experiments.vision.classifiers_tables import summarize
+from harmax.experiments.vision.trust_measures import SCORES, detection_key
+from harmax.report.figures import house_style, to_svg
+from harmax.store import CellResult
+
+FULL = EXPERIMENT.profiles["full"]
+COLLAPSE = (
+    "equinorm_means",
+    "equinorm_weights",
+    "simplex_means",
+    "simplex_weights",
+    "self_duality",
+    "disagreement",
+    "plain_train_accuracy",
+)
+Changes = dict[str, tuple[float, float]]
+"""Metric to what the harmonic and the linear head have."""
+
+
+def planted(spec: ClassifierSpec, changes: Changes, noise: float = 0.001) -> dict[ClassifierCell, CellResult]:
+    """Results of every cell: both heads alike but for what is changed, and seeds a little apart."""
+    return {
+        cell: _tuned(cell) if cell.stage == TUNING else _counted(spec, cell, changes, noise) for cell in cells(spec)
+    }
+
+
+def _tuned(cell: ClassifierCell) -> CellResult:
+    return CellResult(metrics={"accuracy": 0.9 - (cell.lr or 0) / 10, "nll": 0.3, "diverged_at": None})
+
+
+def _counted(spec: ClassifierSpec, cell: ClassifierCell, changes: Changes, noise: float) -> CellResult:
+    draws = np.random.default_rng([cell.seed, HEADS.index(cell.head)])
+    plain = {"test_accuracy": 0.95, "test_top5": 0.99, "nll": 0.2, "ece": 0.02, "brier": 0.1, "within_between": 0.05}
+    plain |= dict.fromkeys(COLLAPSE, 0.1) | {"centre_distance": 0.05}
+    plain |= {detection_key("cifar100", score, "auroc"): 0.9 for score in SCORES}
+    own = {name: pair[HEADS.index(cell.head)] for name, pair in changes.items()}
+    metrics = {name: value * (1 + noise * draws.standard_normal()) for name, value in (plain | own).items()}
+    if cell.head != HARMONIC:
+        metrics = {name: value for name, value in metrics.items() if "distance" not in name}
+    epochs = np.array(spec.snapshot_epochs(cell.dataset))
+    curves = {name: 1.0 / epochs for name in (*COLLAPSE, "within_between")} | {"snapshot_epoch": epochs}
+    right = draws.random(50) < 0.9
+    arrays: dict[str, np.ndarray] = {
+        "right": right.astype(np.uint8),
+        "max_softmax": -draws.random(50).astype(np.float32),
+        "reliability.counts": np.array([20, 0, 30]),
+        "reliability.confidence": np.array([0.5, np.nan, 0.9]),
+        "reliability.accuracy": np.array([0.6, np.nan, 0.8]),
+    }
+    if cell.head == HARMONIC:
+        first = draws.random(50)
+        arrays |= {"winner_distance": first, "runner_up_distance": first + 1}
+        if cell.seed == spec.seeds[0]:
+            arrays |= {
+                "nearest.pixels": draws.integers(256, size=(2, 3, 32, 32, 3)).astype(np.uint8),
+                "nearest.distance": np.sort(draws.random((2, 3)), axis=1),
+                "nearest.label": np.tile(np.arange(2)[:, None], 3),
+            }
+    names = [f"class_{number}" for number in range(200)]
+    known: dict[str, Any] = {"lr": 0.4, "exponent": 128.0, "diverged_at": None, "classes": names}
+    return CellResult(curves=curves, arrays=arrays, metrics={**known, **metrics})
+
+
+def verdict_of(claim: str, changes: Changes) -> str:
+    return judge(claim, FULL, planted(FULL, changes)).verdict
+
+
+CASES: dict[str, tuple[Changes, Changes]] = {
+    "imagenet": ({"test_accuracy": (0.47, 0.45)}, {"test_accuracy": (0.45, 0.47)}),
+    "centres": ({"centre_distance": (0.05, 0.0)}, {"centre_distance": (0.4, 0.0)}),
+    "baseline": ({"test_accuracy": (0.90, 0.95)}, {"test_accuracy": (0.95, 0.93)}),
+    "cifar10": ({"test_accuracy": (0.948, 0.95)}, {"test_accuracy": (0.93, 0.95)}),
+    "few_images": ({"test_accuracy": (0.40, 0.35)}, {"test_accuracy": (0.35, 0.40)}),
+    "collapse": ({"within_between": (0.05, 0.05)}, {"within_between": (0.08, 0.05)}),
+    "calibration": ({"ece": (0.01, 0.02)}, {"ece": (0.03, 0.02)}),
+    "outliers": (
+        {"cifar100.nearest_distance.auroc": (0.92, 0.0), "cifar100.max_softmax.auroc": (0.8, 0.9)},
+        {"cifar100.nearest_distance.auroc": (0.88, 0.0), "cifar100.max_softmax.auroc": (0.95, 0.9)},
+    ),
+}
+
+
+def test_every_claim_has_a_judge_and_a_case() -> None:
+    ids = [claim.id for claim in CLAIMS]
+    assert set(ids) == set(JUDGES) == set(CASES)
+
+
+@pytest.mark.parametrize("claim", list(CASES))
+def test_a_claim_can_hold_and_can_break(claim: str) -> None:
+    holding, breaking = CASES[claim]
+    assert verdict_of(claim, holding) == REPRODUCED
+    assert verdict_of(claim, breaking) == NOT_REPRODUCED
+
+
+@pytest.mark.parametrize("less", [{"seeds": (0, 1)}, {"epochs": (2, 2, 2)}, {"model": "tiny"}])
+def test_two_seeds_few_epochs_or_a_small_network_decide_nothing(less: dict[str, Any]) -> None:
+    spec = replace(FULL, **less)
+    results = planted(spec, {"test_accuracy": (0.97, 0.95)})
+    for claim in CASES:
+        found = judge(claim, spec, results)
+        assert found.verdict == NOT_DECIDED
+        assert "So far:" in found.sentence
+
+
+@pytest.mark.parametrize("claim", ["imagenet", "cifar10", "few_images", "calibration", "outliers"])
+def test_heads_that_seeds_cannot_tell_apart_decide_nothing(claim: str) -> None:
+    results = planted(FULL, {"test_accuracy": (0.5, 0.505) if claim == "cifar10" else (0.5, 0.5)})
+    for cell, result in results.items():
+        ahead = (cell.seed % 2 == 0) == (cell.head == HARMONIC)  # now one head, now the other
+        told = {
+            key: value for key, value in result.metrics.items() if key in ("test_accuracy", "ece") or "auroc" in key
+        }
+        moved = {key: value + (0.02 if ahead else -0.02) for key, value in told.items()}
+        results[cell] = CellResult(result.curves, result.arrays, {**result.metrics, **moved})
+    assert judge(claim, FULL, results).verdict == NOT_DECIDED
+
+
+def test_a_run_that_diverged_leaves_its_claims_open_and_is_named() -> None:
+    results = planted(FULL, CASES["cifar10"][0])
+    lost = next(cell for cell in results if (cell.dataset, cell.stage) == ("cifar10", FINAL))
+    results[lost] = CellResult(metrics={"lr": 0.4, "exponent": 8.0, "diverged_at": 2})
+    open_one = judge("cifar10", FULL, results)
+    assert open_one.verdict == NOT_DECIDED
+    assert lost.name in open_one.sentence
+    assert judge("few_images", FULL, planted(FULL, CASES["few_images"][0])).verdict == REPRODUCED
+    assert summarize(FULL, results).tables
+
+
+def test_effects_come_with_intervals() -> None:
+    found = judge("cifar10", FULL, planted(FULL, CASES["cifar10"][0]))
+    estimate, low, high = found.numbers["difference"]
+    assert -0.005 < low < estimate < high < 0.002
+    assert f"{100 * estimate:+.2f} [{100 * low:+.2f}, {100 * high:+.2f}] points" in found.sentence
+
+
+def test_the_table_of_tests_has_plain_numbers() -> None:
+    tables = {table.title: table for table in summarize(FULL, planted(FULL, {})).tables}
+    rows = tables["Test images, means over seeds"].rows
+    assert [(row["dataset"], row["head"], row["seeds"]) for row in rows] == [
+        (dataset, head, seeds)
+        for dataset, seeds in zip(FULL.datasets, FULL.repeats, strict=True)
+        for head in ("harmonic", "cross-entropy")
+    ]
+    assert all(row["low"] <= row["test_accuracy"] <= row["high"] for row in rows)
+    tuning = tables["Tuning: accuracy on held-out training images, one seed"].rows
+    assert tuning[0]["lr 0.1"] == pytest.approx(0.89)
+
+
+def test_every_figure_is_drawn_from_planted_results() -> None:
+    with house_style():
+        pictures = EXPERIMENT.figures(FULL, planted(FULL, {}))
+        drawn = {name: to_svg(picture.figure, name) for name, picture in pictures.items()}
+    both = {f"{kind}_{dataset}" for kind in ("abstention", "prototypes") for dataset in FULL.datasets}
+    overall = {f"classifiers_{kind}" for kind in ("accuracy", "reliability", "collapse", "outliers", "tuning")}
+    assert drawn.keys() == both | overall
+    assert all(svg.count("<path") > 10 for svg in drawn.values())
