@@ -11,6 +11,7 @@ import pytest
 
 from harmax import IMPLS
 from harmax.cli.main import main
+from harmax.cli.verbs import VERBS
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import view
 from harmax.experiments.toy_cases import EXPERIMENT, ToySpec
@@ -224,7 +225,7 @@ def results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_bench_json_prints_and_keeps_a_row_a_line(results: Path, capsys: Capture) -> None:
-    assert main(["bench", "import", "--repeats", "2", "--json"]) == 0
+    assert main(["bench", "import", "--repeats", "1", "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["module"] for row in rows] == ["harmax"]
     assert [json.loads(line) for line in (results / "import-cpu.jsonl").read_text().splitlines()] == rows
@@ -273,8 +274,14 @@ def test_an_unknown_benchmark_is_bad_usage(capsys: Capture) -> None:
     assert "did you mean 'loss'?" in capsys.readouterr().err
 
 
+def test_an_unknown_verb_is_bad_usage(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["frobnicate"])
+    assert stop.value.code == 2
+    assert "list, run, reproduce" in capsys.readouterr().err
+
+
 def test_exit_status_reaches_the_shell(tmp_path: Path) -> None:
-    assert command("frobnicate").returncode == 2
     wrong = command("run", "toy_case", "--folder", str(tmp_path))
     assert wrong.returncode == 2
     assert "did you mean 'toy_cases'" in wrong.stderr
@@ -292,6 +299,61 @@ def test_without_the_extra_the_command_says_how_to_install_it(module: str) -> No
     assert 'run pip install "harmax[cli]"' in result.stderr
 
 
-def test_list_leaves_matplotlib_alone() -> None:
-    code = "import sys; from harmax.cli.main import main; main(['list']); sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+def loaded_by(*words: str) -> set[str]:
+    """Names of the modules that a command leaves imported."""
+    code = f"import sys; from harmax.cli.main import main; main({list(words)!r})"
+    tell = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+    done = subprocess.run([sys.executable, "-c", tell + code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+def own_verbs(modules: set[str]) -> set[str]:
+    files = {where.partition(":")[0] for where, _ in VERBS.values()}
+    return {name.removeprefix("harmax.cli.") for name in modules} & files
+
+
+# What a listing has no use for, and what takes long to import.
+HEAVY = {"transformers", "matplotlib", "safetensors", "tiktoken", "sklearn", "PIL", "kornia", "torch._inductor"}
+
+
+def test_help_imports_no_verb_and_no_experiment() -> None:
+    modules = loaded_by("--help")
+    assert own_verbs(modules) == set()
+    assert not any(name.startswith(("harmax.experiments", "harmax.train", "harmax.engine")) for name in modules)
+    assert not modules & {*HEAVY, "torch._dynamo"}
+
+
+def test_list_imports_its_own_verb_alone() -> None:
+    modules = loaded_by("list")
+    assert own_verbs(modules) == {"listing"}
+    assert "harmax.experiments.vision.mnist" in modules
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_verb_explains_itself(name: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert stop.value.code == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"usage: harmax {name}")
+    assert VERBS[name][1].endswith(".")
+
+
+def test_help_names_every_verb_and_says_what_it_does(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    lines = " ".join(line.strip("│ ") for line in capsys.readouterr().out.splitlines())
+    for name, (_, words) in VERBS.items():
+        assert f"• {name}" in lines
+        assert words in lines
+
+
+def test_completion_knows_the_flags_of_every_verb(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--tyro-print-completion", "bash"])
+    assert not stop.value.code
+    script = capsys.readouterr().out
+    assert all(flag in script for flag in ("--smoke", "--neighbours", "--shard-tokens", "--micro-batch"))

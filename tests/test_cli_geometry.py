@@ -1,7 +1,6 @@
 """`harmax geometry` from a user's side: tiny models of transformers, with a tokenizer beside them and without."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,10 @@ from harmax.data.words import SAMPLE_PAIRS
 from harmax.experiments.language.embedding import QUERIES
 from harmax.hf import from_gpt2
 from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
+from threads import one_thread
 from token_shards import write_vocabulary
+
+__all__ = ["one_thread"]
 
 Capture = pytest.CaptureFixture[str]
 
@@ -69,12 +71,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def no_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "nowhere"))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_two_models_are_measured_and_compared(folders: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -28,6 +28,15 @@ def test_lattice(tmp_path):
     assert "<svg" in (tmp_path / "lattice.svg").read_text()
 
 
+def test_prototypes(tmp_path):
+    main = runpy.run_path(str(EXAMPLES / "prototypes.py"))["main"]
+    found = main(steps=100, output=str(tmp_path / "decisions.png"))
+    assert found["accuracy"] > 0.85
+    assert found["clearest"] > found["accuracy"] + 0.02
+    assert found["own"] > 0.95
+    assert (tmp_path / "decisions.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_opens_with_how_to_run_it(path):
     assert f"python examples/{path.name}" in path.read_text().split('"""')[1]

@@ -88,7 +88,11 @@ def test_a_part_is_not_taken_for_the_whole(tmp_path: Path) -> None:
 def test_missing_files_are_named_with_sizes_and_checksums(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as error:
         load_images("mnist", "train", tmp_path)
-    for word in (str(tmp_path), "t10k-labels-idx1-ubyte.gz (4,542 bytes, sha256 f7ae60f9", "download('mnist'"):
+    for word in (
+        str(tmp_path),
+        "t10k-labels-idx1-ubyte.gz (4,542 bytes, sha256 f7ae60f9",
+        "`harmax data images mnist --folder",
+    ):
         assert word in str(error.value)
     write_mnist(tmp_path, idx(PIXELS), idx(LABELS))
     assert not has_images("mnist", tmp_path)
@@ -373,14 +377,16 @@ def test_download_goes_on_where_it_was_cut_off_and_fetches_nothing_twice(
 
 def test_a_wrong_checksum_is_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: str) -> None:
     offer(monkeypatch, f"{mirror}/good/", sha256="0" * 64)
-    with pytest.raises(ConnectionError, match=r"5,000 bytes of another checksum.*by hand: file.bin \(5,000 bytes"):
+    with pytest.raises(
+        ConnectionError, match=r"5,000 bytes of another checksum.*\n.*by hand:\n  file.bin +5,000 bytes"
+    ):
         download("mnist", tmp_path)
     assert list((tmp_path / "mnist").iterdir()) == []
 
 
 def test_without_internet_the_files_wanted_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, "http://127.0.0.1:9/")  # nobody listens there
-    with pytest.raises(ConnectionError, match=r"Without internet, put these files into .*mnist by hand: file.bin"):
+    with pytest.raises(ConnectionError, match=r"Without internet, put these files into .*mnist by hand:\n  file.bin"):
         download("mnist", tmp_path)
 
 

@@ -14,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from harmax.data.text import TokenShards
 from harmax.functional import harmonic_loss
-from harmax.train.gaussian import GaussianGPT2LMHeadModel, GaussianHead
+from harmax.train.gaussian import GaussianGPT2LMHeadModel, GaussianTokenHead
 from harmax.train.model import NextTokenLoss, build_model
 from harmax.train.pretrain import pretrain
 from train.tiny import lines, spec
@@ -66,7 +66,7 @@ def test_the_gaussian_head_is_the_harmonic_one_where_distances_are_alike() -> No
         if harmonic:
             loss = harmonic_loss(a, w, target, exponent=scale * distance**2)
         else:
-            loss = torch.nn.functional.cross_entropy(GaussianHead(w, scale)(a), target)
+            loss = torch.nn.functional.cross_entropy(GaussianTokenHead(w, scale)(a), target)
         loss.backward()  # type: ignore[union-attr]
         found.append([tensor.detach() for tensor in (loss, a.grad, w.grad)])  # type: ignore[union-attr]
     for got, want in zip(*found, strict=True):
@@ -78,7 +78,7 @@ def test_norms_are_those_of_the_rounded_weight_under_autocast() -> None:
     torch.manual_seed(0)
     x, weight = torch.randn(3, 16), torch.nn.Parameter(torch.randn(5, 16))
     with torch.autocast("cpu", torch.bfloat16):
-        z, product = GaussianHead(weight, 2.0)(x), torch.nn.functional.linear(x, weight)
+        z, product = GaussianTokenHead(weight, 2.0)(x), torch.nn.functional.linear(x, weight)
     assert (z.dtype, product.dtype) == (torch.float32, torch.bfloat16)
     rounded = weight.bfloat16().float()
     torch.testing.assert_close(z, 2 * product.float() - rounded.square().sum(1))
@@ -110,7 +110,7 @@ def test_transformers_alone_does_not_know_a_gaussian_model() -> None:
 def test_a_gaussian_model_is_resized_and_generates() -> None:
     model = build_model(spec(head="gaussian", logit_scale=2.0)).eval()
     model.resize_token_embeddings(53, mean_resizing=False)
-    assert isinstance(model.lm_head, GaussianHead)
+    assert isinstance(model.lm_head, GaussianTokenHead)
     assert (model.lm_head.scale, model.lm_head.weight is model.transformer.wte.weight) == (2.0, True)
     tokens = model.generate(torch.tensor([[1, 2]]), max_new_tokens=3, do_sample=False, pad_token_id=0)
     assert tokens.shape == (1, 5)

@@ -1,4 +1,7 @@
-"""What torchrun starts, two or four of them: several runs in a row, as importing takes longer than training."""
+"""What torchrun starts, two of them: several runs in a row, as importing takes longer than training.
+
+Before the two meet, the first one forks four others, which need not import anything again.
+"""
 
 import math
 import os
@@ -11,6 +14,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch.distributed as dist
+import torch.multiprocessing as mp
 
 from harmax.train.pretrain import Pretraining, pretrain
 from harmax.train.world import joined
@@ -20,6 +24,33 @@ from train.tiny import spec
 def train_both(root: Path) -> None:
     for engine in ("ddp", "fsdp"):
         pretrain(spec(engine=engine), root / f"{engine}{dist.get_world_size()}", device="cpu")
+
+
+def fork_four(root: Path) -> None:
+    """Train on four processes, which find each other by a file."""
+    forking = mp.get_context("fork")
+    children = [forking.Process(target=train_among_four, args=(rank, root)) for rank in range(4)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * 4
+
+
+def train_among_four(rank: int, root: Path) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(str(root / "meeting"), 4), rank=rank, world_size=4)
+    train_both(root)
+    leave()
+
+
+def leave() -> None:
+    """End this process when all work is done.
+
+    FSDP's caches keep the group and its threads alive, and with them an interpreter that is taken down the usual way
+    sometimes ends in SIGABRT (pytorch/pytorch#179291 has a like case).
+    """
+    dist.destroy_process_group()
+    os._exit(0)
 
 
 def train_others(root: Path) -> None:
@@ -68,13 +99,11 @@ def spoil_a_shard(root: Path) -> None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
+    if os.environ["RANK"] == "0":
+        fork_four(folder)
     dist.init_process_group("gloo")
     train_both(folder)
-    if dist.get_world_size() == 2:
-        train_others(folder)
-        fill_a_disk(folder)
-        spoil_a_shard(folder)
-    dist.destroy_process_group()
-    # FSDP's caches keep the group and its threads alive, and with them an interpreter that is taken down the usual way
-    # sometimes ends in SIGABRT when all work is done (pytorch/pytorch#179291 has a like case).
-    os._exit(0)
+    train_others(folder)
+    fill_a_disk(folder)
+    spoil_a_shard(folder)
+    leave()

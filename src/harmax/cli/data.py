@@ -4,11 +4,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
-from rich.console import Console
 
+from harmax.cli.images import ImageFiles
+from harmax.cli.live_line import LiveLine
 from harmax.cli.usage import UsageError, check_folder, checking_usage, print_json
 from harmax.data.folder import find_data
 from harmax.data.text import (
@@ -22,11 +23,9 @@ from harmax.data.text import (
     unpack_corpus,
 )
 
-LINE_EVERY = 10.0  # seconds, where there is no terminal
-
 
 @dataclass(frozen=True)
-class PrepareData:
+class TextShards:
     """Make token shards for GPT-2 from texts, a dataset or packed shards; the same command goes on after an interrupt.
 
     harmax data text OUT --input books/ reviews.jsonl.gz
@@ -36,8 +35,6 @@ class PrepareData:
     harmax data text OUT --packed corpus/
     """
 
-    kind: Annotated[tyro.conf.Positional[Literal["text"]], tyro.conf.arg(metavar="text")]
-    """What to prepare."""
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
     """The folder to make: uint16 shards, train-*.bin and val-*.bin, and shards.json."""
     input: tuple[Path, ...] = ()
@@ -74,8 +71,8 @@ class PrepareData:
                 for split in dict.fromkeys(shard.split for shard in manifest.shards):
                     TokenShards(self.out, split).verify()
             else:
-                with _Progress() as progress:
-                    manifest = self._make(progress)
+                with LiveLine("starting") as line:
+                    manifest = self._make(_Progress(line))
         if self.json:
             print_json({"folder": str(self.out), **manifest.to_dict()})
         else:
@@ -111,6 +108,10 @@ class PrepareData:
         return from_dataset(self.dataset, subset=self.subset, split=self.split, field=self.field)
 
 
+Data = Annotated[TextShards, tyro.conf.subcommand("text")] | Annotated[ImageFiles, tyro.conf.subcommand("images")]
+"""What `harmax data` does: one of these."""
+
+
 def default_vocabulary() -> Path | None:
     """Return the vocabulary of the data folder, where there is one."""
     data = find_data()
@@ -137,33 +138,14 @@ def _count(number: int, thing: str) -> str:
 
 
 class _Progress:
-    """Documents and tokens so far on standard error: a live line on a terminal, now and then a line elsewhere."""
+    """Documents and tokens so far, as a line."""
 
-    def __init__(self) -> None:
-        console = Console(stderr=True)
-        self._status = console.status("starting") if console.is_terminal else None
-        self._begun = self._spoken = time.monotonic()
-        self._first: int | None = None
-
-    def __enter__(self) -> "_Progress":
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._status is not None:
-            self._status.stop()
+    def __init__(self, line: LiveLine) -> None:
+        self._line, self._begun, self._first = line, time.monotonic(), -1
 
     def __call__(self, documents: int, tokens: int) -> None:
         now = time.monotonic()
-        if self._first is None:
+        if self._first < 0:
             self._first, self._begun = tokens, now  # what an earlier attempt made is no speed
-        if now - self._spoken < (LINE_EVERY if self._status is None else 0.1):
-            return
-        self._spoken = now
         speed = (tokens - self._first) / max(now - self._begun, 1e-9)
-        words = f"{_count(documents, 'document')}, {_count(tokens, 'token')}, {speed:,.0f} a second"
-        if self._status is None:
-            print(words, file=sys.stderr, flush=True)
-        else:
-            self._status.update(words)
+        self._line(f"{_count(documents, 'document')}, {_count(tokens, 'token')}, {speed:,.0f} a second")

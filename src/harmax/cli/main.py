@@ -5,9 +5,13 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from harmax.cli.usage import UsageError
+from harmax.cli.verbs import VERBS, load_verb
 from harmax.extras import MissingExtraError, needs
+from harmax.files import DamagedError
 
 DESCRIPTION = "Harmonic loss: run the paper's experiments, read the results, measure the speed."
 
@@ -15,18 +19,11 @@ DESCRIPTION = "Harmonic loss: run the paper's experiments, read the results, mea
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status."""
     try:
-        with needs("cli"):
-            import rich  # noqa: F401  (half an install is better noticed before the work than after it)
-            import tyro
-        from harmax.cli.verbs import VERBS, UsageError
-        from harmax.files import DamagedError
+        verb = _read(sys.argv[1:] if arguments is None else list(arguments))
     except MissingExtraError as error:
         return _complain(error, 2)
-    verb = tyro.extras.subcommand_cli_from_dict(
-        VERBS, prog="harmax", description=DESCRIPTION, args=arguments, config=(tyro.conf.FlagCreatePairsOff,)
-    )
     try:
-        return verb()
+        return int(verb())
     except (UsageError, MissingExtraError) as error:
         return _complain(error, 2)
     except DamagedError as error:
@@ -39,6 +36,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, 1)
     except KeyboardInterrupt:
         return _complain("stopped; finished cells are kept, and the same command goes on from there.", 130)
+
+
+def _read(words: list[str]) -> Any:
+    with needs("cli"):
+        import rich  # noqa: F401  (half an install is better noticed before the work than after it)
+        import tyro
+
+    config = (tyro.conf.FlagCreatePairsOff,)
+    if words and words[0] in VERBS:
+        return tyro.cli(load_verb(words[0]), prog=f"harmax {words[0]}", args=words[1:], config=config)
+    # Help, an error, or a script that completes words for a shell, which alone needs to know every verb's flags.
+    completes = any(word.startswith("--tyro-") for word in words)
+    known = {name: load_verb(name) if completes else _described(text) for name, (_, text) in VERBS.items()}
+    return tyro.extras.subcommand_cli_from_dict(
+        known, prog="harmax", description=DESCRIPTION, args=words, config=config
+    )
+
+
+def _described(words: str) -> Callable[[], None]:
+    """Stand for a verb where only its words are wanted."""
+
+    def verb() -> None: ...
+
+    verb.__doc__ = words
+    return verb
 
 
 def _complain(error: object, status: int) -> int:

@@ -15,7 +15,7 @@ from harmax.experiments.algorithmic import (
 from harmax.experiments.language import layers, parallelograms, probes, sweep
 from harmax.experiments.language import runs as language_runs
 from harmax.experiments.spec import Experiment
-from harmax.experiments.vision import classifiers, mnist
+from harmax.experiments.vision import classifiers, little_data, mnist, trust
 
 EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "toy_cases": toy_cases.EXPERIMENT,
@@ -28,6 +28,8 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "modular_case": modular_case.EXPERIMENT,
     "cosets": cosets.EXPERIMENT,
     "mnist": mnist.EXPERIMENT,
+    "trust": trust.EXPERIMENT,
+    "little_data": little_data.EXPERIMENT,
     "classifiers": classifiers.EXPERIMENT,
     "language_sweep": sweep.EXPERIMENT,
     "gpt2": language_runs.EXPERIMENT,

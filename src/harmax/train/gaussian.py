@@ -17,7 +17,7 @@ with needs("hf"):
     from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 
-class GaussianHead(nn.Linear):
+class GaussianTokenHead(nn.Linear):
     r"""Logits that fall with the squared distance, up to a constant of the row that no probability sees.
 
     .. math:: z_j = c \, (x \cdot w_j - \tfrac12 \|w_j\|^2) = -\tfrac{c}{2} \|x - w_j\|^2 + \tfrac{c}{2} \|x\|^2
@@ -29,7 +29,7 @@ class GaussianHead(nn.Linear):
         weight: w, (V, D); the parameter itself, which may be another's.
         scale: c.
 
-    >>> head = GaussianHead(nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 4.0]])), scale=0.5)
+    >>> head = GaussianTokenHead(nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 4.0]])), scale=0.5)
     >>> head(torch.tensor([1.0, 1.0]))
     tensor([ 0., -2.], grad_fn=<MulBackward0>)
     """
@@ -65,14 +65,14 @@ class GaussianGPT2Config(GPT2Config):
 
 
 class GaussianGPT2LMHeadModel(GPT2LMHeadModel):
-    """Transformers' GPT-2 with a `GaussianHead`, tied or not; it starts from the weights that GPT-2 would."""
+    """Transformers' GPT-2 with a `GaussianTokenHead`, tied or not; it starts from the weights that GPT-2 would."""
 
     config: GaussianGPT2Config
     config_class = GaussianGPT2Config
 
     def __init__(self, config: GaussianGPT2Config) -> None:
         super().__init__(config)
-        self.lm_head = GaussianHead(self.lm_head.weight, config.logit_scale)
+        self.lm_head = GaussianTokenHead(self.lm_head.weight, config.logit_scale)
         self.loss_type = "ForCausalLM"  # transformers goes by the name of a class
 
     def _get_resized_lm_head(self, old_lm_head: nn.Linear, *arguments: Any, **options: Any) -> nn.Linear:
@@ -81,7 +81,7 @@ class GaussianGPT2LMHeadModel(GPT2LMHeadModel):
         if resized is old_lm_head:
             return old_lm_head
         assert isinstance(resized.weight, nn.Parameter)
-        return GaussianHead(resized.weight, self.config.logit_scale)
+        return GaussianTokenHead(resized.weight, self.config.logit_scale)
 
 
 AutoConfig.register(GaussianGPT2Config.model_type, GaussianGPT2Config, exist_ok=True)

@@ -5,6 +5,7 @@
     idx.py  cifar.py  digits.py  folders.py   one format each
     decoding.py   pictures to arrays (Pillow: the extra `vision`)
     download.py   fetching, checked and resumable
+    check.py      which sets are there, and whether they are what was published
 
 >>> train = load_images("digits", "train")
 >>> train.pixels.shape, train.labels[:5].tolist()
@@ -13,6 +14,7 @@
 
 import os
 
+from harmax.data.images.check import ImageCheck, check_images
 from harmax.data.images.download import download
 from harmax.data.images.folders import ClassFolder, class_folder
 from harmax.data.images.registry import IMAGES
@@ -20,7 +22,18 @@ from harmax.data.images.source import SPLITS, Images, missing, own_folder
 from harmax.files import DamagedError
 from harmax.functional import unknown
 
-__all__ = ["IMAGES", "SPLITS", "ClassFolder", "Images", "class_folder", "download", "has_images", "load_images"]
+__all__ = [
+    "IMAGES",
+    "SPLITS",
+    "ClassFolder",
+    "ImageCheck",
+    "Images",
+    "check_images",
+    "class_folder",
+    "download",
+    "has_images",
+    "load_images",
+]
 
 
 def load_images(

@@ -4,7 +4,7 @@ import hashlib
 import http.client
 import os
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from harmax.data.images.registry import IMAGES
@@ -40,6 +40,12 @@ def download(name: str, folder: str | os.PathLike[str], *, progress: Tell | None
     return own
 
 
+def list_files(files: Sequence[RemoteFile], mirror: str = "") -> str:
+    """Write a line a file: name, size and checksum; with a mirror, the address instead of the name."""
+    width = max((len(mirror + file.name) for file in files), default=0)
+    return "\n".join(f"  {mirror + file.name:<{width}}  {file.size:>11,} bytes  sha256 {file.sha256}" for file in files)
+
+
 def is_whole(path: Path, file: RemoteFile) -> bool:
     """Whether a file is there with the published size and checksum."""
     if not path.is_file() or path.stat().st_size != file.size:
@@ -66,8 +72,8 @@ def _fetch(source: ImageSource, file: RemoteFile, own: Path, tell: Tell) -> None
         problems.append(f"{address}: {partial.stat().st_size:,} bytes of another checksum")
         partial.unlink()
     raise ConnectionError(
-        f"{file.name} must come from one of {len(source.mirrors)} mirrors, got {'; '.join(problems)}. "
-        f"Without internet, put these files into {own} by hand: {source.wanted}."
+        f"{file.name} must come from one of {len(source.mirrors)} mirrors, got {'; '.join(problems)}.\n"
+        f"Without internet, put these files into {own} by hand:\n{list_files(source.files)}"
     )
 
 

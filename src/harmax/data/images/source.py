@@ -91,7 +91,7 @@ def missing(name: str, source: ImageSource, root: Path | None, what: str = "") -
         first = f"{name} must lie in the data folder, and there is none; set HARMAX_DATA to it"
     if not source.files:
         return f"{first}; {source.note}" if source.note else f"{first}."
-    fetch = f"where there is internet, harmax.data.images.download({name!r}, folder) fetches them"
+    fetch = f"where there is internet, `harmax data images {name} --folder {root or 'FOLDER'}` fetches them"
     words = f"{first}. Wanted in its sub-folder {name}/: {source.wanted}; {fetch}."
     return f"{words} {source.note}".rstrip()
 

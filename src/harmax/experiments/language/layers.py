@@ -60,7 +60,7 @@ from harmax.experiments.language.parallelograms import (
     task_rows,
 )
 from harmax.experiments.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
-from harmax.experiments.spec import Claim, Finding, Picture, Progress, Summary, Table, view
+from harmax.experiments.spec import Claim, Finding, Picture, Progress, Summary, Table
 from harmax.store import CellResult
 
 if TYPE_CHECKING:
@@ -468,8 +468,7 @@ def _draw_interval(axes: "Axes", found: Interval, y: float, color: str, face: st
     axes.plot(found.estimate, y, "o", color=color, markerfacecolor=face, markersize=5, zorder=3)
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
+EXPERIMENT = runs.measured_view(
     name="layers",
     title="Parallelograms and parallel steps inside the model",
     figure="GPT-2: layer 6",

@@ -30,7 +30,7 @@ from harmax.experiments.language.embedding import (
 )
 from harmax.experiments.language.parallelogram_figures import figures
 from harmax.experiments.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
-from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude, view
+from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude
 from harmax.store import CellResult
 
 __all__ = ["CLAIMS", "figures", "summarize"]
@@ -391,8 +391,7 @@ def _differences(tasks: Tasks) -> str:
     return "Harmonic median by standard median: " + "; ".join(shown)
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
+EXPERIMENT = runs.measured_view(
     name="parallelograms",
     title="Parallelograms of word pairs in the token embedding",
     figure="GPT-2: parallelograms",

@@ -32,7 +32,7 @@ from harmax.experiments.language.probe_training import SCORES
 from harmax.experiments.language.probes_figures import figures
 from harmax.experiments.language.probing import READOUTS
 from harmax.experiments.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
-from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude, view
+from harmax.experiments.spec import Claim, Finding, Summary, Table, Verdict, conclude
 
 __all__ = ["CLAIMS", "figures", "summarize"]
 
@@ -206,8 +206,7 @@ def _models(results: Results) -> str:
     return "One model an arm." if each == 1 else f"{each} models an arm."
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
+EXPERIMENT = runs.measured_view(
     name="probes",
     title="What a small probe reads in the residual stream",
     figure="GPT-2: probes",

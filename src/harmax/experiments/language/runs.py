@@ -9,7 +9,7 @@ Parallelograms, layers and probes are views of these runs; here stand the losses
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, Encoding, load_pairs
 from harmax.experiments.language import curves
 from harmax.experiments.language.pretraining import train_model
 from harmax.experiments.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec
-from harmax.experiments.spec import Context, Experiment, Progress
+from harmax.experiments.spec import Claim, Context, Experiment, Picture, Progress, Summary, view
 from harmax.functional import unknown
 from harmax.store import CellResult
 
@@ -275,3 +275,28 @@ EXPERIMENT = Experiment(
     figures=curves.figures,
     accelerated=True,
 )
+
+
+def measured_view(
+    *,
+    name: str,
+    title: str,
+    figure: str,
+    claims: tuple[Claim, ...],
+    summarize: Callable[[LanguageSpec, curves.Results], Summary],
+    figures: Callable[[LanguageSpec, curves.Results], Mapping[str, Picture]],
+) -> Experiment[LanguageSpec, ArmCell]:
+    """Return a view of what was measured on the models; nanoGPT's recipe, of which only the loss is, stays out."""
+
+    def measured(results: curves.Results) -> curves.Results:
+        return {cell: result for cell, result in results.items() if cell.arm != NANOGPT}
+
+    return view(
+        EXPERIMENT,
+        name=name,
+        title=title,
+        figure=figure,
+        claims=claims,
+        summarize=lambda spec, results: summarize(spec, measured(results)),
+        figures=lambda spec, results: figures(spec, measured(results)),
+    )

@@ -156,6 +156,7 @@ def draw_abstention(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, leas
         )
     axes.set(xlabel="share of images answered", ylabel="accuracy of the answers, %", xlim=(least, 1.0))
     axes.margins(y=0.06)
+    axes.set_ylim(top=min(axes.get_ylim()[1], 100.5))
     if len(curves) > 1:
         axes.legend(loc="lower left")
     return figure
