@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harmax.analysis import Interval, bootstrap_interval, fisher_exact, paired_difference, share_interval
+from harmax.analysis import Interval, bootstrap_interval, fisher_exact, holm, paired_difference, share_interval
 
 
 def test_an_interval_covers_its_median_and_narrows_with_seeds() -> None:
@@ -120,6 +120,23 @@ def test_shares_agree_with_scipy(count: int, total: int, level: float) -> None:
     assert found.low < found.high
 
 
+def test_holm_corrects_the_smallest_most_and_keeps_places_and_order() -> None:
+    # By hand: 4 x 0.005, 3 x 0.01, 2 x 0.03, and 0.04, which may not fall below the one before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.4, 0.9]) == pytest.approx([0.8, 0.9])
+    assert holm([0.7, 0.7]) == [1.0, 1.0]
+
+
+def test_holm_lies_between_no_correction_and_bonferronis_and_keeps_equals_equal() -> None:
+    values = np.random.default_rng(0).beta(0.5, 2, 40).tolist()
+    values += values[:5]
+    found = holm(values)
+    assert all(p <= corrected <= min(1.0, len(values) * p) + 1e-15 for p, corrected in zip(values, found, strict=True))
+    assert found[:5] == found[40:]
+    assert np.argmin(found) == np.argmin(values)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -134,6 +151,7 @@ def test_shares_agree_with_scipy(count: int, total: int, level: float) -> None:
         (lambda: paired_difference([1, math.nan], [1, 2]), "must be numbers, got NaN"),
         (lambda: fisher_exact(21, 20, 9, 20), "`first` must be a count of 0 to 20"),
         (lambda: fisher_exact(1, 20, -1, 20), "`second` must be a count"),
+        (lambda: holm([0.1, 1.2]), "`p_values` must lie from 0 to 1, got 1.2"),
         (lambda: share_interval(0, 0), "got 0 of 0"),
         (lambda: share_interval(1, 2, level=1), "`level` must be between 0 and 1"),
     ],

@@ -97,6 +97,7 @@ from harmax.analysis.statistics import (
     PairedDifference,
     bootstrap_interval,
     fisher_exact,
+    holm,
     paired_difference,
     share_interval,
 )
@@ -153,6 +154,7 @@ __all__ = [
     "grokking_gap",
     "grokking_gaps",
     "grouping",
+    "holm",
     "lattice_fit",
     "left_cosets",
     "max_softmax",

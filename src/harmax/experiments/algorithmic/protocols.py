@@ -24,6 +24,8 @@ from harmax.functional import unknown
 from harmax.nn import MODELS
 
 HEADS = ("linear", "harmonic")
+POWERED = ("harmonic", "learnable", "dot_harmax", "student_t")
+"""Heads of `harmax.losses.LOSSES` that are built with the exponent and the softening of the settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +38,20 @@ class Settings:
     batch_size: int = 32
     tied: bool = True
     bias: bool = False
-    """Of the standard head; the harmonic one has none."""
+    """Of heads that may have one; those of `POWERED` have none."""
     exponent: float = 2.0
-    """Of the harmonic head, as `softening` is."""
+    """Of the heads in `POWERED`, as `softening` is; where the exponent is learned, its start."""
+    stack_exponents: bool = False
+    """Whether runs of several exponents are trained as one ensemble."""
     softening: float = 0.0
     penalty: float = 0.0
     dropout_in_tests: bool = False
 
     def build(self, task: Task, model: str, head: str) -> torch.nn.Module:
         """Build the model for a task, from torch's global random numbers."""
-        harmonic = {"exponent": self.exponent, "softening": self.softening}
-        options: dict[str, Any] = harmonic if head == "harmonic" else {"bias": self.bias}
+        powered = {"exponent": self.exponent, "softening": self.softening}
+        # Not every head knows the word.
+        options: dict[str, Any] = powered if head in POWERED else {"bias": True} if self.bias else {}
         return MODELS[model](task.vocabulary, task.inputs, head=head, tied=self.tied, **options)
 
 

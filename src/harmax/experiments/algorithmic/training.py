@@ -12,8 +12,9 @@ import numpy as np
 from harmax.data import Split, Task, audit, find_task, make_split
 from harmax.ensemble import Ensemble, History, Job, Plan, cores, fit_all
 from harmax.ensemble.plan import CURVES
-from harmax.experiments.algorithmic.protocols import Settings
+from harmax.experiments.algorithmic.protocols import POWERED, Settings
 from harmax.experiments.spec import Cell, Context
+from harmax.heads import LearnableHarmonicHead
 from harmax.store import CellResult
 
 WORTH_A_PROCESS = 50  # epochs
@@ -53,7 +54,10 @@ def train(
     stacks: dict[tuple[str, str, int, Settings], list[C]] = {}
     for cell in cells:
         # What may differ between the runs of an ensemble does not set them apart.
-        common = replace(settings(cell), epochs=0, learning_rate=0.0, weight_decay=0.0)
+        how = settings(cell)
+        common = replace(how, epochs=0, learning_rate=0.0, weight_decay=0.0)
+        if how.stack_exponents:
+            common = replace(common, exponent=1.0)
         stacks.setdefault((cell.model, cell.head, task_of(cell).inputs, common), []).append(cell)
     jobs = []
     # The longest work first, so that the short one fills the gaps at the end.
@@ -65,11 +69,13 @@ def train(
             batch_size=how.batch_size,
             learning_rate=[one.learning_rate for one in own],
             weight_decay=[one.weight_decay for one in own],
+            exponent=[one.exponent for one in own] if how.stack_exponents else None,
             penalty=how.penalty,
             dropout_in_tests=how.dropout_in_tests,
             snapshots=sorted({epoch for one in own for epoch in snapshot_epochs(one.epochs, snapshots)}),
         )
-        builds = [partial(one.build, task_of(cell), model, head) for one, cell in zip(own, stack, strict=True)]
+        # Models of an ensemble are built alike; what differs is in the plan.
+        builds = [partial(how.build, task_of(cell), model, head) for cell in stack]
         ensemble = Ensemble(builds, [cell.seed for cell in stack], device=context.device)
         jobs.append(Job(ensemble, [split_of(cell) for cell in stack], plan))
     found = {id(job): stack for job, (_, stack) in zip(jobs, ordered, strict=True)}
@@ -77,12 +83,16 @@ def train(
     workers = cores() if max((job.plan.longest for job in jobs), default=0) >= WORTH_A_PROCESS else 1
     for job, history in fit_all(jobs, progress=context, checkpoint=context.scratch, workers=workers):
         for index, cell in enumerate(found[id(job)]):
-            yield cell, result_of(cell, settings(cell), history, index, snapshots)
+            result = result_of(cell, settings(cell), history, index, snapshots)
+            learned = job.ensemble[index].head
+            if isinstance(learned, LearnableHarmonicHead):
+                result = replace(result, metrics={**result.metrics, "exponent": learned.exponent.item()})
+            yield cell, result
 
 
 def result_of(cell: RunCell, how: Settings, history: History, index: int, snapshots: int = 48) -> CellResult:
     """Return what is stored of one run of an ensemble."""
-    harmonic = cell.head == "harmonic"
+    powered = cell.head in POWERED
     own = np.isin(history.snapshot_epochs, snapshot_epochs(how.epochs, snapshots))
     return CellResult(
         curves={name: np.asarray(getattr(history, name)[index, : how.epochs], dtype=np.float32) for name in CURVES},
@@ -96,8 +106,8 @@ def result_of(cell: RunCell, how: Settings, history: History, index: int, snapsh
             "epochs": how.epochs,
             "learning_rate": how.learning_rate,
             "weight_decay": how.weight_decay,
-            "exponent": how.exponent if harmonic else None,
-            "softening": how.softening if harmonic else None,
+            "exponent": how.exponent if powered else None,
+            "softening": how.softening if powered else None,
             "tied": how.tied,
             "waste": history.waste,
         },

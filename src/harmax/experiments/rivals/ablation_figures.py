@@ -1,0 +1,96 @@
+"""Figures of the ablation: what each switch does, and what the embeddings look like."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from harmax.experiments import drawing
+from harmax.experiments.algorithmic import planes
+from harmax.experiments.algorithmic.runs import TITLES
+from harmax.experiments.algorithmic.training import RunCell, task_of
+from harmax.experiments.palette import HEAD_STYLES, MODEL_STYLES, HeadStyle
+from harmax.experiments.rivals.drawn import draw_effects
+from harmax.experiments.rivals.outcomes import BODIES, SCORES, Place, StudySpec, collect, contrast
+from harmax.experiments.spec import Picture
+from harmax.store import CellResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEADS: dict[str, HeadStyle] = {
+    "linear": HeadStyle("Inner product, softmax", HEAD_STYLES["cross_entropy"].color, "--"),
+    "l2": HeadStyle("Distance, softmax", HEAD_STYLES["cross_entropy_bias"].color, "-."),
+    "dot_harmax": HeadStyle("Inner product, HarMax", HEAD_STYLES["harmonic_2"].color, ":"),
+    "harmonic": HeadStyle("Distance, HarMax", HEAD_STYLES["harmonic"].color, "-"),
+}
+SWITCHES: dict[str, dict[str, float]] = {
+    "distance": {"l2": 0.5, "harmonic": 0.5, "linear": -0.5, "dot_harmax": -0.5},
+    "HarMax": {"dot_harmax": 0.5, "harmonic": 0.5, "linear": -0.5, "l2": -0.5},
+    "interaction": {"harmonic": 1.0, "l2": -1.0, "dot_harmax": -1.0, "linear": 1.0},
+}
+"""Weights of the four heads in each effect."""
+
+Results = Mapping[RunCell, CellResult]
+
+
+def figures(spec: StudySpec, results: Results) -> dict[str, Picture]:
+    """Draw the effects, a figure a protocol, and the embeddings, a figure a protocol and model."""
+    drawn = {}
+    for protocol in spec.protocols:
+        if not any(cell.protocol == protocol for cell in results):
+            continue
+        drawn[f"effects_{protocol}"] = Picture(
+            draw_switches(spec, protocol, results),
+            f"What each switch does to the scores, protocol {protocol}: mean over seeds and 95 % interval, by task and "
+            "averaged over tasks (last row); grey where the interval spans 0. Distance and HarMax: mean effect of a "
+            "switch over the two settings of the other; interaction: how much more each does with the other on.",
+        )
+        for model in spec.models:
+            found = {cell: one for cell, one in results.items() if (cell.protocol, cell.model) == (protocol, model)}
+            if found:
+                drawn[f"embeddings_{model}_{protocol}"] = Picture(
+                    draw_embeddings(spec, Place(protocol, model, spec.tasks_under(protocol)), found),
+                    f"Embeddings of {BODIES[model]} in the plane of two components, protocol {protocol}: of each head "
+                    "and task the seed whose share of variance in the plane (below) is the median.",
+                )
+    return drawn
+
+
+def draw_switches(spec: StudySpec, protocol: str, results: Results) -> "Figure":
+    """Draw a row a score, a column an effect."""
+    outcomes = collect(results, lambda cell: cell.head)
+    whole = {model: Place(protocol, model, spec.tasks_under(protocol)) for model in spec.models}
+    labels = [place.words for place in next(iter(whole.values())).each()]
+    figure = drawing.new_figure(10, len(SCORES) * (0.28 * len(labels) + 0.75) + 0.6)
+    grid = figure.subplots(len(SCORES), len(SWITCHES), sharey=True, sharex="row", squeeze=False)
+    for row, (score, words) in zip(grid, SCORES.items(), strict=True):
+        for axes, (name, weights) in zip(row, SWITCHES.items(), strict=True):
+            draw_effects(
+                axes,
+                labels,
+                {
+                    model: [contrast(outcomes, one, weights, score) for one in place.each()]
+                    for model, place in whole.items()
+                },
+            )
+            axes.set_title(f"{name}: {words}", fontsize=9)
+    handles = [
+        drawing.mark_handle(BODIES[model], MODEL_STYLES[model, "linear"].marker, "#444444") for model in spec.models
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+def draw_embeddings(spec: StudySpec, place: Place, results: Results) -> "Figure":
+    """Draw a row a head, a column a task."""
+    figure = drawing.new_figure(1.95 * len(place.tasks) + 0.9, 1.95 * len(HEADS) + 0.3)
+    grid = figure.subplots(len(HEADS), len(place.tasks), squeeze=False)
+    outcomes = collect(results, lambda cell: cell.head)
+    for row, (head, style) in zip(grid, HEADS.items(), strict=True):
+        for axes, task in zip(row, place.tasks, strict=True):
+            found = outcomes.get((place.protocol, place.model, task, head), {})
+            cell = RunCell(place.protocol, task, place.model, head, spec.train_fraction, 0)
+            axes.set_xlabel(planes.draw_middle(axes, task_of(cell).structure, found, size=3.4), fontsize=8)
+        row[0].set_ylabel(style.label.replace(", ", "\n"), fontsize=9)
+    for axes, task in zip(grid[0], place.tasks, strict=True):
+        axes.set_title(TITLES[task], fontsize=9, loc="center")
+    return figure

@@ -1,0 +1,109 @@
+"""Figures of the exponents: scores and epochs against the exponent, with the learnable one beside."""
+
+# E exponents
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harmax.analysis import Interval, bootstrap_interval
+from harmax.experiments import drawing
+from harmax.experiments.algorithmic.runs import TITLES
+from harmax.experiments.algorithmic.training import RunCell
+from harmax.experiments.palette import MODEL_STYLES
+from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, StudySpec, collect
+from harmax.experiments.spec import Picture
+from harmax.store import CellResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LEARNED = "learned"
+COLORS = {"mlp": "#0072B2", "transformer": "#009E73"}
+TICKS = (1, 2, 4, 8, 16)
+EPOCH_TICKS = (10, 100, 1000)
+
+
+def arm_of(cell: Any) -> str:
+    """Name a cell's arm: its exponent, or that it is learned."""
+    return LEARNED if cell.head == "learnable" else f"{cell.exponent:g}"
+
+
+def figures(spec: StudySpec, results: Mapping[Any, CellResult]) -> dict[str, Picture]:
+    """Draw a figure a protocol."""
+    return {
+        f"exponents_{protocol}": Picture(
+            draw(spec, protocol, results),
+            f"Scores, and the epoch from which runs generalise, against the exponent of the distance; protocol "
+            f"{protocol}, {len(spec.seeds)} seeds. Lines: means (of epochs medians, left out where most runs never "
+            "generalise); bands: 95 % intervals. Open marks with bars: the learnable exponent, where it ended. Dotted: "
+            "the square root of the width.",
+        )
+        for protocol in spec.protocols
+        if any(cell.protocol == protocol for cell in results)
+    }
+
+
+def draw(spec: StudySpec, protocol: str, results: Mapping[RunCell, CellResult]) -> "Figure":
+    """Draw a row a score and one for epochs, a column a task."""
+    outcomes, tasks = collect(results, arm_of), spec.tasks_under(protocol)
+    rows = {**SCORES, "variance": "variance in\ntwo components", "test_epoch": "epoch"}
+    figure = drawing.new_figure(max(2.1 * len(tasks) + 0.8, 5.5), 1.75 * len(rows) + 0.9)
+    grid = figure.subplots(len(rows), len(tasks), sharex=True, sharey="row", squeeze=False)
+    for row, (score, words) in zip(grid, rows.items(), strict=True):
+        for axes, task in zip(row, tasks, strict=True):
+            axes.axvline(4, color="#999999", linewidth=0.8, linestyle=":")
+            for model in spec.models:
+                _draw_model(axes, outcomes, (protocol, model, task), score)
+            axes.set(xscale="log")
+            axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
+            if score == "test_epoch":
+                axes.set(yscale="log", ylim=(3, 1.5 * max(20, *map(spec.epochs, spec.models))))
+                axes.set_yticks(EPOCH_TICKS[:-1] if axes.get_ylim()[1] < EPOCH_TICKS[-1] else EPOCH_TICKS)
+                axes.yaxis.set_major_formatter("{x:.0f}")
+            else:
+                axes.set(ylim=(min(-0.04, axes.get_ylim()[0]), 1.04))
+            axes.minorticks_off()
+        row[0].set_ylabel(words)
+    for axes, task in zip(grid[0], tasks, strict=True):
+        axes.set_title(TITLES[task], fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("exponent")
+    handles = [
+        drawing.line_handle(BODIES[model], COLORS[model], MODEL_STYLES[model, "linear"].line) for model in spec.models
+    ]
+    handles.append(drawing.mark_handle("learnable", "D", "#444444", face="white", size=5))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    return figure
+
+
+def _draw_model(axes: "Axes", outcomes: Outcomes, where: tuple[str, str, str], score: str) -> None:
+    protocol, model, task = where
+    arms = {arm: list(found.values()) for (*at, arm), found in outcomes.items() if tuple(at) == (protocol, model, task)}
+    learned = arms.pop(LEARNED, [])
+    fixed = sorted(arms, key=float)
+    color, line = COLORS[model], MODEL_STYLES[model, "linear"].line
+    if fixed:
+        x_E = np.array([float(arm) for arm in fixed])
+        middle, low, high = np.array([_interval(arms[arm], score) for arm in fixed]).T
+        seen = np.where(np.isfinite(middle), middle, np.nan)
+        axes.plot(x_E, seen, color=color, linestyle=line, marker="o", markersize=3, linewidth=1.3)
+        # Where an interval reaches infinity the band leaves the panel at the top.
+        top = np.where(np.isfinite(high), high, np.where(np.isfinite(middle), 10 * middle, np.nan))
+        axes.fill_between(x_E, low, top, where=np.isfinite(middle), color=color, alpha=0.15, linewidth=0)
+    finite = [result for result in learned if result.metrics["diverged_at"] is None]
+    if finite:
+        middle, low, high = _interval(finite, score)
+        if np.isfinite(middle):
+            exponent = float(np.median([result.metrics["exponent"] for result in finite]))
+            ends = [[middle - low], [min(high, 10 * middle) - middle]] if score == "test_epoch" else None
+            bars = ends or [[middle - low], [high - middle]]
+            style: dict[str, Any] = {"color": color, "marker": "D", "markersize": 4.5, "markerfacecolor": "white"}
+            axes.errorbar([exponent], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
+
+
+def _interval(results: list[CellResult], score: str) -> Interval:
+    statistic = "median" if score == "test_epoch" else "mean"
+    return bootstrap_interval([result.metrics[score] for result in results], statistic=statistic)

@@ -1,0 +1,276 @@
+"""What one run of a study is judged by, and how arms are compared: within a seed first, over seeds then.
+
+A run has three scores, of which 1 is the best: its accuracy on the test rows after the last epoch, the share of its
+embedding's variance in two components, and the structure of its task in the embedding (`measures.MAIN`; a residual
+counts as 1 minus it). A diverged run scores 0 in all. Two epochs come with them: from when on it has learnt and from
+when on it generalises, never being infinity.
+
+A comparison is a weighted sum of the scores of arms that ran on one seed, averaged over tasks where there are several;
+the interval and the tests are over seeds. They speak of other seeds, not of other tasks.
+"""
+
+# K shown tokens, D features
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from harmax.analysis import (
+    PairedDifference,
+    best_cosets,
+    bootstrap_interval,
+    explained_variance,
+    grokking_epoch,
+    paired_difference,
+)
+from harmax.data import PROTOCOLS, TASKS, Structure
+from harmax.experiments import drawing
+from harmax.experiments.algorithmic import anchors
+from harmax.experiments.algorithmic.epochs import in_epochs
+from harmax.experiments.algorithmic.measures import MAIN, last_embedding, measure, shared_level
+from harmax.experiments.algorithmic.runs import LEAST_SEEDS, TITLES
+from harmax.experiments.algorithmic.training import RunCell, task_of
+from harmax.experiments.spec import Spec
+from harmax.store import CellResult
+
+SCORES = {"structure": "structure", "variance": "variance in two components", "accuracy": "test accuracy"}
+BODIES = {"mlp": "MLPs", "transformer": "transformers"}
+PAPERS_TASKS = ("lattice", "modular_addition")
+"""On which the paper's own ablation, exponents and rivals are."""
+POINTS_KEPT = 64  # of a learning curve
+WINDOW = 20  # epochs in a row above 0.9
+MARGIN = 0.05
+"""Of a score: what is less is no difference worth a claim."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySpec(Spec):
+    """Settings that the studies share; what a protocol fixes is in algorithmic/protocols.py."""
+
+    protocols: tuple[str, ...] = PROTOCOLS
+    models: tuple[str, ...] = tuple(BODIES)
+    tasks: tuple[str, ...] = tuple(TASKS)
+    authors_tasks: tuple[str, ...] = tuple(TASKS)
+    """Under the authors' protocol."""
+    train_fraction: float = 0.8
+    mlp_epochs: int = anchors.EPOCHS
+    transformer_epochs: int = anchors.EPOCHS
+
+    def tasks_under(self, protocol: str) -> tuple[str, ...]:
+        """Return the tasks of a protocol."""
+        return self.authors_tasks if protocol == "authors" else self.tasks
+
+    def epochs(self, model: str) -> int:
+        """Return how long a model is trained."""
+        return self.mlp_epochs if model == "mlp" else self.transformer_epochs
+
+    def places(self) -> list["Place"]:
+        """List every protocol and model, with all tasks of the protocol."""
+        return [Place(one, model, self.tasks_under(one)) for one in self.protocols for model in self.models]
+
+    def too_short(self, full: "StudySpec", *models: str) -> str:
+        """Say why this spec decides nothing about these models, held against the full one; empty where it can."""
+        for model in models:
+            if self.epochs(model) < full.epochs(model):
+                return f"Only {self.epochs(model)} of {full.epochs(model)} epochs were run."
+        return f"Only {len(self.seeds)} of at least {LEAST_SEEDS} seeds were run." * (len(self.seeds) < LEAST_SEEDS)
+
+
+class Place(NamedTuple):
+    """Where arms are compared: a protocol, a model, and the tasks that are averaged over."""
+
+    protocol: str
+    model: str
+    tasks: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Name the task, or say how many."""
+        return TITLES[self.tasks[0]] if len(self.tasks) == 1 else f"mean of {len(self.tasks)}"
+
+    def each(self) -> list["Place"]:
+        """List the tasks apart and, where there are several, all together."""
+        alone = [self._replace(tasks=(task,)) for task in self.tasks]
+        return [*alone, self] if len(alone) > 1 else alone
+
+
+C = TypeVar("C", bound=RunCell)
+
+
+def compact(cells: Iterable[tuple[C, CellResult]]) -> Iterable[tuple[C, CellResult]]:
+    """Judge runs as they come, and keep of each the scores, the last embedding and a curve of few points."""
+    for cell, result in cells:
+        # The share of steps waited is the price of the company, not a result.
+        metrics = {name: value for name, value in result.metrics.items() if name != "waste"}
+        kept = drawing.spaced(len(result.curves["test_accuracy"]), POINTS_KEPT)
+        curves = {name: result.curves[name][kept] for name in ("train_accuracy", "test_accuracy")}
+        yield (
+            cell,
+            replace(
+                result,
+                curves={"epoch": kept.astype(np.int64), **curves},
+                arrays={name: array[-1:] for name, array in result.arrays.items()},
+                metrics={**metrics, **scores_of(cell, result)},
+            ),
+        )
+
+
+def scores_of(cell: RunCell, result: CellResult) -> dict[str, float | None]:
+    """Return the three scores and the two epochs of a run; the curves must be whole."""
+    embedding = last_embedding(result)
+    if embedding is None:
+        return {**dict.fromkeys(SCORES, 0.0), "train_epoch": None, "test_epoch": None}
+    return {
+        "structure": structure_score(task_of(cell).structure, embedding),
+        "variance": explained_variance(embedding),
+        "accuracy": float(result.curves["test_accuracy"][-1]),
+        "train_epoch": grokking_epoch(result.curves["train_accuracy"], window=WINDOW),
+        "test_epoch": grokking_epoch(result.curves["test_accuracy"], window=WINDOW),
+    }
+
+
+def structure_score(structure: Structure, embedding_KD: np.ndarray) -> float:
+    """Return how much of a task's structure an embedding shows, 1 being all of it."""
+    main = MAIN[structure.kind]
+    if structure.kind == "group":
+        # Without the null, which a score does not need and which takes hundreds of times as long.
+        return best_cosets(embedding_KD, structure.values, components=None, draws=0).score
+    value = float(measure(structure, embedding_KD)[main.key])
+    return 1 - value if main.low_is_good else value
+
+
+Key = tuple[str, str, str, str]
+Outcomes = Mapping[Key, Mapping[int, CellResult]]
+"""By protocol, model, task and arm, then by seed."""
+
+
+def collect(results: Mapping[C, CellResult], arm: Callable[[C], str]) -> Outcomes:
+    """Sort results by where they were got and which arm they are of."""
+    found: dict[Key, dict[int, CellResult]] = {}
+    for cell, result in results.items():
+        found.setdefault((cell.protocol, cell.model, cell.task, arm(cell)), {})[cell.seed] = result
+    return found
+
+
+def per_seed(outcomes: Outcomes, place: Place, weights: Mapping[str, float], score: str) -> dict[int, float]:
+    """Return a weighted sum of arms' scores for each seed that all have, averaged over the tasks of a place."""
+    by_task = []
+    for task in place.tasks:
+        arms = [outcomes.get((place.protocol, place.model, task, arm), {}) for arm in weights]
+        seeds = set.intersection(*map(set, arms))
+        sums = {
+            seed: sum(weight * arm[seed].metrics[score] for weight, arm in zip(weights.values(), arms, strict=True))
+            for seed in seeds
+        }
+        by_task.append(sums)
+    common = sorted(set.intersection(*map(set, by_task)))
+    # Rounded, so that equal scores tie whatever the order of the sum.
+    return {seed: round(float(np.mean([sums[seed] for sums in by_task])), 12) for seed in common}
+
+
+def contrast(
+    outcomes: Outcomes, place: Place, weights: Mapping[str, float], score: str, *, level: float = 0.95
+) -> PairedDifference | None:
+    """Return a weighted sum of arms' scores: mean over seeds, interval, and tests against 0; None without a seed.
+
+    `{"harmonic": 1, "linear": -1}` is how much better harmonic is.
+    """
+    found = list(per_seed(outcomes, place, weights, score).values())
+    return paired_difference(found, [0.0] * len(found), statistic="mean", level=level) if found else None
+
+
+def versus(
+    outcomes: Outcomes, place: Place, ours: str, theirs: str, score: str, *, level: float = 0.95
+) -> PairedDifference | None:
+    """Return how much better one arm is than another."""
+    return contrast(outcomes, place, {ours: 1.0, theirs: -1.0}, score, level=level)
+
+
+def epochs_versus(outcomes: Outcomes, place: Place, ours: str, theirs: str) -> PairedDifference | None:
+    """Return by how many epochs one arm generalises later than another on one task: the median over seeds.
+
+    Never is infinity, so that there is no mean, and none over tasks.
+    """
+    (task,) = place.tasks
+    one, two = (outcomes.get((place.protocol, place.model, task, arm), {}) for arm in (ours, theirs))
+    seeds = sorted(set(one) & set(two))
+    if not seeds:
+        return None
+    return paired_difference(*([arm[seed].metrics["test_epoch"] for seed in seeds] for arm in (one, two)))
+
+
+def mean_of(outcomes: Outcomes, place: Place, arm: str, score: str) -> str | None:
+    """Write the mean over seeds of one arm's score, with its interval."""
+    found = list(per_seed(outcomes, place, {arm: 1.0}, score).values())
+    return str(bootstrap_interval(found, statistic="mean")) if found else None
+
+
+def epoch_row(outcomes: Outcomes, place: Place, arm: str) -> dict[str, Any]:
+    """Tabulate when one arm learns and generalises on one task."""
+    (task,) = place.tasks
+    found = list(outcomes.get((place.protocol, place.model, task, arm), {}).values())
+    epochs = {side: [result.metrics[f"{side}_epoch"] for result in found] for side in ("train", "test")}
+    return {
+        "runs": len(found),
+        "diverged": sum(result.metrics["diverged_at"] is not None for result in found),
+        "learn": sum(epoch is not None for epoch in epochs["train"]),
+        "generalise": sum(epoch is not None for epoch in epochs["test"]),
+        "training, median [95 %]": in_epochs(bootstrap_interval(epochs["train"])) if found else None,
+        "test, median [95 %]": in_epochs(bootstrap_interval(epochs["test"])) if found else None,
+    }
+
+
+def written(found: PairedDifference | None) -> str | None:
+    """Write the mean and interval of a comparison, with a sign.
+
+    >>> written(paired_difference([0.5, 0.6], [0.0, 0.0], statistic="mean"))
+    '+0.550 [+0.500, +0.600]'
+    """
+    if found is None:
+        return None
+    middle, low, high = found.difference
+    return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def holds_everywhere(ours: Sequence[bool | None], strict: Sequence[bool | None]) -> bool | None:
+    """Judge a claim that is a conjunction: all must hold, and one that breaks at the shared level breaks it.
+
+    `ours` are intervals' answers at 95 %: if the claim is wrong somewhere, that one rarely comes out right, whatever
+    the others do. `strict` are the answers at the level shared out among them: one of many is wrong by chance.
+    """
+    return False if False in strict else True if all(answer is True for answer in ours) else None
+
+
+class Unbeaten(NamedTuple):
+    """Whether no other arm beats one by more than the margin, and how much better each is."""
+
+    holds: bool | None
+    found: dict[str, PairedDifference]
+
+    @property
+    def best(self) -> str:
+        """The arm that comes out best against it."""
+        return max(self.found, key=lambda arm: self.found[arm].difference.estimate)
+
+
+def unbeaten(outcomes: Outcomes, place: Place, ours: str, others: Sequence[str], score: str) -> Unbeaten:
+    """Judge whether no other arm is better than one by more than the margin.
+
+    It holds where every difference lies below the margin with its 95 % interval, and is broken where one lies above it,
+    the level shared out among the others.
+    """
+    level = shared_level(len(others))
+    pairs = [(other, versus(outcomes, place, other, ours, score)) for other in others]
+    found = {other: one for other, one in pairs if one is not None}
+    strict = [versus(outcomes, place, other, ours, score, level=level) for other in found]
+    within = [_not(one.difference.above(MARGIN)) for one in found.values()]
+    return Unbeaten(
+        holds_everywhere(within, [_not(one.difference.above(MARGIN)) for one in strict if one]) if found else None,
+        found,
+    )
+
+
+def _not(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer

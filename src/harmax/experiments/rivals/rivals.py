@@ -1,0 +1,135 @@
+"""Harmonic loss against the losses people would otherwise use, each at its best (appendix).
+
+    harmax run rivals            MLPs, three losses, one task, cut short: under a minute on two CPU cores
+    harmax run rivals --full     16 losses and 4 variants, five tasks, both models, 20 seeds; meant for a GPU
+
+Matched protocol: every arm's learning rate and weight decay come from one and the same search on held-out seeds
+(search.py); then it is trained on the authors' 20 seeds, which no search has seen. Authors' protocol: the losses of the
+paper's appendix on its two tasks, all at the authors' learning rate and weight decay. A piece of tuned work is four
+losses; it searches first and keeps what it found until its runs are stored, beside each of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harmax.experiments.algorithmic import anchors
+from harmax.experiments.algorithmic.protocols import Settings
+from harmax.experiments.algorithmic.training import train
+from harmax.experiments.rivals.arms import APPENDIX, ARMS, RivalCell, find_arm, piece_of, settings_of
+from harmax.experiments.rivals.outcomes import PAPERS_TASKS, compact
+from harmax.experiments.rivals.rivals_claims import CLAIMS, judge
+from harmax.experiments.rivals.rivals_figures import figures
+from harmax.experiments.rivals.rivals_tables import tables
+from harmax.experiments.rivals.search import SHARE_OF_WORK, Searched, SearchSpec, search
+from harmax.experiments.spec import Context, Experiment, Summary
+from harmax.store import CellResult
+
+Results = Mapping[RivalCell, CellResult]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RivalsSpec(SearchSpec):
+    """Settings of the comparison."""
+
+    losses: tuple[str, ...] = tuple(ARMS)
+    authors_tasks: tuple[str, ...] = PAPERS_TASKS
+    mlp_epochs: int = 4000
+    """Fewer than the authors' 7000, as for transformers, so that all of it stays within minutes on a GPU."""
+    transformer_epochs: int = 3000
+
+
+def cells(spec: RivalsSpec) -> list[RivalCell]:
+    """List every protocol, loss, model, task and seed; the authors' protocol has the losses of the appendix alone."""
+    return [
+        RivalCell(place.protocol, task, place.model, find_arm(loss).head, spec.train_fraction, seed, loss)
+        for place in spec.places()
+        for loss in spec.losses
+        if place.protocol == "matched" or loss in APPENDIX
+        for task in place.tasks
+        for seed in spec.seeds
+    ]
+
+
+def run_cells(spec: RivalsSpec, group: Sequence[RivalCell], context: Context) -> Iterator[tuple[RivalCell, CellResult]]:
+    """Search for the losses of one piece, under the matched protocol, and train their runs with what was found."""
+    pairs = dict.fromkeys((cell.loss, cell.model) for cell in group if cell.protocol == "matched")
+    found = search(spec, list(pairs), context) if pairs else {}
+
+    def how(cell: RivalCell) -> Settings:
+        usual = settings_of(cell.protocol, cell.model, cell.loss, epochs=spec.epochs(cell.model))
+        if cell.protocol != "matched":
+            return usual
+        rate, decay = found[cell.loss, cell.model].choice
+        return replace(usual, learning_rate=spec.learning_rates[rate], weight_decay=spec.weight_decays[decay])
+
+    def tell(fraction: float, message: str = "", /) -> None:
+        before = SHARE_OF_WORK if pairs else 0.0
+        context(before + (1 - before) * fraction, message)
+
+    for cell, result in compact(train(group, how, replace(context, progress=tell), snapshots=2)):
+        searched = found.get((cell.loss, cell.model)) if cell.protocol == "matched" else None
+        yield cell, result if searched is None else with_search(result, searched)
+
+
+def with_search(result: CellResult, searched: Searched) -> CellResult:
+    """Put the whole search, and what it chose, beside a run that was trained with it."""
+    late, whole = (np.asarray(array, dtype=np.float32) for array in searched)
+    return replace(
+        result,
+        arrays={**result.arrays, "search_late": late, "search_whole": whole},
+        metrics={**result.metrics, "choice": list(searched.choice)},
+    )
+
+
+def summarize(spec: RivalsSpec, results: Results) -> Summary:
+    """Judge every claim, and tabulate verdicts, comparisons, the search and epochs."""
+    wanted = cells(spec)
+    verdicts = tuple(judge(claim, spec, FULL, wanted, results) for claim in CLAIMS)
+    return Summary(verdicts, tables(spec, results))
+
+
+FULL = RivalsSpec(seeds=anchors.SEEDS)
+FEW = ("harmonic", "linear", "supcon")
+EXPERIMENT = Experiment(
+    name="rivals",
+    title="Harmonic loss against its rivals, each tuned",
+    figure="Appendix on other losses",
+    claims=CLAIMS,
+    profiles={
+        "smoke": RivalsSpec(
+            seeds=(0, 1),
+            models=("mlp",),
+            losses=FEW,
+            tasks=("modular_addition",),
+            authors_tasks=("lattice",),
+            mlp_epochs=2,
+            learning_rates=(2e-3, 8e-3),
+            weight_decays=(0.01,),
+            search_seeds=(2001,),
+            search_tasks=("modular_addition",),
+            search_mlp_epochs=1,
+        ),
+        "quick": RivalsSpec(
+            seeds=anchors.SEEDS[:3],
+            protocols=("matched",),
+            models=("mlp",),
+            losses=FEW,
+            tasks=("modular_addition",),
+            mlp_epochs=48,
+            learning_rates=(2e-3, 8e-3),
+            weight_decays=(0.0, 0.3),
+            search_seeds=(2001,),
+            search_tasks=("modular_addition",),
+            search_mlp_epochs=10,
+        ),
+        "full": FULL,
+    },
+    cells=cells,
+    run_cells=run_cells,
+    summarize=summarize,
+    figures=figures,
+    group=lambda cell: (cell.protocol, cell.model if cell.protocol == "authors" else piece_of(cell.loss)),
+    accelerated=True,
+)

@@ -1,0 +1,147 @@
+"""Figures of the rivals: effect sizes against harmonic, a map of scores, and the surfaces of the search."""
+
+# A arms, T tasks, L learning rates, W weight decays
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harmax.experiments import drawing
+from harmax.experiments.algorithmic.runs import TITLES
+from harmax.experiments.palette import MODEL_STYLES
+from harmax.experiments.rivals.arms import ARMS, RivalCell
+from harmax.experiments.rivals.drawn import draw_effects
+from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, per_seed, versus
+from harmax.experiments.spec import Picture
+from harmax.store import CellResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from harmax.experiments.rivals.rivals import RivalsSpec
+
+Results = Mapping[RivalCell, CellResult]
+COLUMNS = 5
+HOW = {"matched": "each loss tuned", "authors": "untuned"}
+
+
+def figures(spec: "RivalsSpec", results: Results) -> dict[str, Picture]:
+    """Draw, of what is there, the effects and the scores of each protocol and the search of each model."""
+    drawn = {}
+    outcomes = collect(results, lambda cell: cell.loss)
+    for protocol in spec.protocols:
+        losses = [loss for loss in spec.losses if any(at[0] == protocol and at[3] == loss for at in outcomes)]
+        if not losses:
+            continue
+        title = f"protocol {protocol}, {HOW[protocol]}, {len(spec.seeds)} seeds"
+        for score, words in SCORES.items():
+            if len(losses) > 1:
+                drawn[f"effects_{score}_{protocol}"] = Picture(
+                    draw_comparisons(spec, outcomes, protocol, losses, score),
+                    f"{words.capitalize()} of each loss minus that of harmonic loss; {title}: mean over seeds and 95 % "
+                    "interval, grey where it spans 0. To the right of 0 a loss is better than harmonic.",
+                )
+        drawn[f"scores_{protocol}"] = Picture(
+            draw_scores(spec, outcomes, protocol, losses), f"Scores in hundredths, means over seeds; {title}."
+        )
+    for model in spec.models:
+        found = {c.loss: r for c, r in results.items() if c.model == model and "search_late" in r.arrays}
+        if found:
+            drawn[f"search_{model}"] = Picture(
+                draw_search(spec, found),
+                f"The search, {BODIES[model]}: test accuracy at its end, %, by learning rate and weight decay: mean of "
+                f"{len(spec.search_seeds)} held-out seeds and of {len(spec.search_tasks)} tasks. Framed: the setting "
+                "that was chosen.",
+            )
+    return drawn
+
+
+def draw_comparisons(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, losses: list[str], score: str) -> "Figure":
+    """Draw a row a loss, a column a task and one for their mean."""
+    whole = {model: Place(protocol, model, spec.tasks_under(protocol)) for model in spec.models}
+    others = [loss for loss in losses if loss != "harmonic"]
+    columns = next(iter(whole.values())).each()
+    figure = drawing.new_figure(1.75 * len(columns) + 2.2, 0.27 * len(others) + 1.4)
+    grid = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
+    for place, axes in enumerate(grid):
+        draw_effects(
+            axes,
+            [ARMS[loss].label for loss in others],
+            {
+                model: [versus(outcomes, there.each()[place], loss, "harmonic", score) for loss in others]
+                for model, there in whole.items()
+            },
+        )
+        axes.set_title(columns[place].words, fontsize=9)
+        axes.locator_params(axis="x", nbins=3)
+    figure.supxlabel(f"{SCORES[score]}, minus harmonic's", fontsize=9)
+    handles = [
+        drawing.mark_handle(BODIES[model], MODEL_STYLES[model, "linear"].marker, "#444444") for model in spec.models
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    return figure
+
+
+def draw_scores(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, losses: list[str]) -> "Figure":
+    """Draw a panel a model and score: a row a loss, a column a task."""
+    tasks = spec.tasks_under(protocol)
+    figure = drawing.new_figure(
+        len(SCORES) * (0.5 * len(tasks) + 0.3) + 2.4, (0.24 * len(losses) + 1.5) * len(spec.models)
+    )
+    grid = figure.subplots(len(spec.models), len(SCORES), sharey=True, squeeze=False)
+    for row, model in zip(grid, spec.models, strict=True):
+        for axes, (score, words) in zip(row, SCORES.items(), strict=True):
+            values_AT = np.array(
+                [[_mean(outcomes, Place(protocol, model, (task,)), loss, score) for task in tasks] for loss in losses]
+            )
+            _draw_map(axes, values_AT)
+            axes.set_xticks(range(len(tasks)), [TITLES[task].split()[0] for task in tasks], rotation=40, ha="right")
+            axes.set_yticks(range(len(losses)), [ARMS[loss].label for loss in losses])
+            axes.tick_params(labelsize=8, length=0)
+            axes.set_title(words.replace(" in ", " in\n"), fontsize=9)
+        row[0].set_ylabel(BODIES[model])
+    return figure
+
+
+def draw_search(spec: "RivalsSpec", found: Mapping[str, CellResult]) -> "Figure":
+    """Draw a panel a loss: a row a learning rate, a column a weight decay."""
+    rows = -(-len(found) // COLUMNS)
+    columns = min(COLUMNS, len(found))
+    figure = drawing.new_figure(1.85 * columns + 0.6, 1.6 * rows + 0.4)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(found) :]:
+        axes.set_visible(False)
+    for axes, (loss, result) in zip(grid.flat, found.items(), strict=False):
+        _draw_map(axes, result.arrays["search_late"].mean((2, 3)))
+        rate, decay = result.metrics["choice"]
+        outline: dict[str, Any] = {"fill": False, "edgecolor": "#D55E00", "linewidth": 2.2, "zorder": 4}
+        axes.add_patch(_rectangle((decay - 0.5, rate - 0.5), **outline))
+        axes.set_xticks(range(len(spec.weight_decays)), [f"{one:g}" for one in spec.weight_decays])
+        axes.set_yticks(range(len(spec.learning_rates)), [f"{one:g}" for one in spec.learning_rates])
+        axes.tick_params(labelsize=7.5, length=0)
+        axes.set_title(ARMS[loss].label, fontsize=8)
+    figure.supxlabel("weight decay", fontsize=9)
+    figure.supylabel("learning rate", fontsize=9)
+    return figure
+
+
+def _draw_map(axes: "Axes", values: np.ndarray) -> None:
+    axes.grid(False)
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    for place, value in np.ndenumerate(values):
+        if np.isfinite(value):
+            color = "white" if value > 0.5 else "#222222"
+            axes.text(place[1], place[0], f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=color)
+
+
+def _rectangle(corner: tuple[float, float], **style: Any) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle(corner, 1, 1, **style)
+
+
+def _mean(outcomes: Outcomes, place: Place, loss: str, score: str) -> float:
+    found = list(per_seed(outcomes, place, {loss: 1.0}, score).values())
+    return float(np.mean(found)) if found else np.nan

@@ -1,0 +1,168 @@
+"""Tables of the rivals: the verdicts, every comparison behind them, the whole search, and the epochs."""
+
+# L learning rates, W weight decays
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from harmax.experiments.algorithmic.epochs import in_epochs
+from harmax.experiments.algorithmic.runs import TITLES
+from harmax.experiments.rivals.arms import ARMS, RivalCell
+from harmax.experiments.rivals.comparisons import EPOCHS, MEASURES, OUTCOMES, Compared, compare_all
+from harmax.experiments.rivals.outcomes import (
+    BODIES,
+    SCORES,
+    Outcomes,
+    Place,
+    collect,
+    epoch_row,
+    mean_of,
+    versus,
+    written,
+)
+from harmax.experiments.rivals.search import SearchSpec, at_edge
+from harmax.experiments.spec import Table
+from harmax.store import CellResult
+
+if TYPE_CHECKING:
+    from harmax.experiments.rivals.rivals import RivalsSpec
+
+Results = Mapping[RivalCell, CellResult]
+
+
+def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
+    """Return all tables, those without a row left out."""
+    outcomes = collect(results, lambda cell: cell.loss)
+    made = [
+        *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
+        *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
+        score_table(spec, outcomes),
+        comparison_table(spec, outcomes),
+        search_table(spec, results),
+        epoch_table(spec, outcomes),
+    ]
+    return tuple(table for table in made if table.rows)
+
+
+def compared(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, reference: str, measure: str) -> list[Compared]:
+    """Compare all losses with a reference on every task and model of a protocol."""
+    whole = [place for place in spec.places() if place.protocol == protocol]
+    places = [place._replace(tasks=(task,)) for place in whole for task in place.tasks]
+    return compare_all(outcomes, places, spec.losses, reference, measure)
+
+
+def verdict_table(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, reference: str) -> Table:
+    """Count on how many pairs of task and model each loss is better, worse or undecided against a reference."""
+    whole = [place for place in spec.places() if place.protocol == protocol]
+    rows = []
+    for measure, words in MEASURES.items():
+        found = compared(spec, outcomes, protocol, reference, measure)
+        for loss in dict.fromkeys(one.loss for one in found):
+            counts = Counter(one.outcome for one in found if one.loss == loss)
+            means = {place.model: _mean(outcomes, place, loss, reference, measure) for place in whole}
+            rows.append(
+                {
+                    "loss": ARMS[loss].label,
+                    "measure": words,
+                    **{name: counts[name] for name in OUTCOMES},
+                    "of": sum(counts.values()),
+                    **{f"mean difference, {BODIES[model]}": mean for model, mean in means.items()},
+                }
+            )
+    how = "each loss tuned" if protocol == "matched" else "untuned"
+    title = f"Verdicts: each loss against {ARMS[reference].label}, pairs of task and model; {protocol} protocol, {how}"
+    return Table(title, tuple(rows))
+
+
+def _mean(outcomes: Outcomes, place: Place, loss: str, reference: str, measure: str) -> str | None:
+    return "" if measure == EPOCHS else written(versus(outcomes, place, loss, reference, measure))
+
+
+def score_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
+    """Tabulate the scores of every loss."""
+    rows = [
+        {
+            "protocol": place.protocol,
+            "models": BODIES[place.model],
+            "loss": ARMS[loss].label,
+            "task": one.words,
+            **{words: mean_of(outcomes, one, loss, score) for score, words in SCORES.items()},
+        }
+        for place in spec.places()
+        for loss in spec.losses
+        for one in place.each()
+        if (one.protocol, one.model, one.tasks[0], loss) in outcomes
+    ]
+    return Table("Scores: mean over seeds [95 %]", tuple(rows))
+
+
+def comparison_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
+    """Tabulate every comparison with harmonic: effect size and interval, then p-values."""
+    rows = [
+        {
+            "protocol": protocol,
+            "models": BODIES[one.place.model],
+            "task": one.place.words,
+            "loss": ARMS[one.loss].label,
+            "measure": MEASURES[measure],
+            "minus harmonic [95 %]": in_epochs(one.found.difference) if measure == EPOCHS else written(one.found),
+            "higher on": one.found.greater,
+            "lower on": one.found.less,
+            "ties": one.found.ties,
+            "p, signed ranks": one.found.rank_p,
+            "p, Holm": one.p,
+            "than harmonic": one.outcome,
+        }
+        for protocol in spec.protocols
+        for measure in MEASURES
+        for one in compared(spec, outcomes, protocol, "harmonic", measure)
+    ]
+    return Table("Every comparison with harmonic, paired over seeds", tuple(rows))
+
+
+def search_table(spec: SearchSpec, results: Results) -> Table:
+    """Tabulate the whole search: accuracy of every setting, which was chosen, and whether it is at an edge."""
+    found = {(cell.loss, cell.model): result for cell, result in results.items() if "search_late" in result.arrays}
+    tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
+    rows = []
+    for (loss, model), result in found.items():
+        late_LW = result.arrays["search_late"].mean((2, 3))
+        rate, decay = result.metrics["choice"]
+        settings = {
+            f"{one:g}, {other:g}": round(float(late_LW[i, j]), 3)
+            for i, one in enumerate(spec.learning_rates)
+            for j, other in enumerate(spec.weight_decays)
+        }
+        rows.append(
+            {
+                "loss": ARMS[loss].label,
+                "models": BODIES[model],
+                "learning rate": spec.learning_rates[rate],
+                "weight decay": spec.weight_decays[decay],
+                "at an edge": "yes" if at_edge(spec, (rate, decay)) else "no",
+                **settings,
+            }
+        )
+    return Table(
+        f"The search: test accuracy by learning rate, weight decay; {len(spec.search_seeds)} held-out seeds; {tasks}",
+        tuple(rows),
+    )
+
+
+def epoch_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
+    """Tabulate when every loss learns and generalises."""
+    rows: list[dict[str, Any]] = [
+        {
+            "protocol": place.protocol,
+            "models": BODIES[place.model],
+            "task": TITLES[task],
+            "loss": ARMS[loss].label,
+            **epoch_row(outcomes, place._replace(tasks=(task,)), loss),
+        }
+        for place in spec.places()
+        for task in place.tasks
+        for loss in spec.losses
+        if (place.protocol, place.model, task, loss) in outcomes
+    ]
+    return Table("Epochs from which runs have learnt and generalise; never counts as infinity", tuple(rows))
