@@ -425,7 +425,7 @@ EXPERIMENT = Experiment(
             fractions=(0.3, 0.8),
             mlp_epochs=3,
         ),
-        "quick": EfficiencySpec(seeds=(66,), models=("mlp",), fractions=(0.2, 0.4, 0.6, 0.8), mlp_epochs=250),
+        "quick": EfficiencySpec(seeds=(66,), models=("mlp",), fractions=(0.2, 0.4, 0.8), mlp_epochs=150),
         "full": EfficiencySpec(seeds=(66, 67, 68)),
     },
     cells=cells,

@@ -318,9 +318,7 @@ EXPERIMENT = Experiment(
     claims=CLAIMS,
     profiles={
         "smoke": AlgorithmicSpec(seeds=(0, 1), mlp_epochs=2, transformer_epochs=2, permutation_epochs=2),
-        "quick": AlgorithmicSpec(
-            seeds=anchors.SEEDS[:3], mlp_epochs=1000, transformer_epochs=12, permutation_epochs=12
-        ),
+        "quick": AlgorithmicSpec(seeds=anchors.SEEDS[:3], mlp_epochs=600, transformer_epochs=12, permutation_epochs=12),
         "full": AlgorithmicSpec(seeds=anchors.SEEDS),
     },
     cells=cells,
