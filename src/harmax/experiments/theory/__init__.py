@@ -115,7 +115,7 @@ EXPERIMENT = Experiment(
     version=1,
     profiles={
         "smoke": TheorySpec(seeds=(0, 1), samples=(16, 32), steps=300, test_samples=2000),
-        "quick": TheorySpec(seeds=tuple(range(3)), samples=(16, 64), steps=4000),
+        "quick": TheorySpec(seeds=tuple(range(5)), samples=(16, 64), steps=6000),
         "full": TheorySpec(seeds=tuple(range(20))),
     },
     cells=cells,
