@@ -194,7 +194,7 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
     scores = Table(
         "Scores: mean over seeds [95 %]",
         tuple(
-            {**_at(place), "score": words, **{HEADS[h].label: mean_of(outcomes, place, h, score) for h in HEADS}}
+            {**place.columns, "score": words, **{HEADS[h].label: mean_of(outcomes, place, h, score) for h in HEADS}}
             for place in places
             for score, words in SCORES.items()
         ),
@@ -206,7 +206,7 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
     epochs = Table(
         "Epochs from which runs have learnt and generalise; never counts as infinity",
         tuple(
-            {**_at(place), "head": HEADS[head].label, **epoch_row(outcomes, place, head)}
+            {**place.columns, "head": HEADS[head].label, **epoch_row(outcomes, place, head)}
             for place in places
             if len(place.tasks) == 1
             for head in HEADS
@@ -215,14 +215,10 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
     return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), (scores, effects, epochs))
 
 
-def _at(place: Place) -> dict[str, str]:
-    return {"protocol": place.protocol, "models": BODIES[place.model], "task": place.words}
-
-
 def _effect_row(outcomes: Outcomes, place: Place, score: str) -> dict[str, Any]:
     found = {name: contrast(outcomes, place, weights, score) for name, weights in SWITCHES.items()}
     return {
-        **_at(place),
+        **place.columns,
         "score": SCORES[score],
         "seeds": len(per_seed(outcomes, place, SWITCHES["interaction"], score)),
         **{name: written(one) for name, one in found.items()},

@@ -181,7 +181,7 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
     scores = Table(
         "Scores by exponent: mean over seeds [95 %]",
         tuple(
-            {**_at(place), "score": words, **{arm: mean_of(outcomes, place, arm, score) for arm in spec.arms}}
+            {**place.columns, "score": words, **{arm: mean_of(outcomes, place, arm, score) for arm in spec.arms}}
             for place in places
             for score, words in SCORES.items()
         ),
@@ -189,7 +189,7 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
     epochs = Table(
         "Epochs from which runs have learnt and generalise; never counts as infinity",
         tuple(
-            {**_at(place), "exponent": arm, **epoch_row(outcomes, place, arm)}
+            {**place.columns, "exponent": arm, **epoch_row(outcomes, place, arm)}
             for place in places
             if len(place.tasks) == 1
             for arm in spec.arms
@@ -206,16 +206,12 @@ def _learned_row(outcomes: Any, place: Place) -> dict[str, Any]:
     found = outcomes.get((place.protocol, place.model, place.tasks[0], LEARNED), {}).values()
     values = [result.metrics["exponent"] for result in found if result.metrics["diverged_at"] is None]
     return {
-        **_at(place),
+        **place.columns,
         "runs": len(values),
         "median [95 %]": str(bootstrap_interval(values)) if values else None,
         "least": min(values, default=None),
         "most": max(values, default=None),
     }
-
-
-def _at(place: Place) -> dict[str, str]:
-    return {"protocol": place.protocol, "models": BODIES[place.model], "task": place.words}
 
 
 FULL = ExponentSpec(seeds=anchors.SEEDS)

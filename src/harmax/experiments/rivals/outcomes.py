@@ -90,6 +90,11 @@ class Place(NamedTuple):
         """Name the task, or say how many."""
         return TITLES[self.tasks[0]] if len(self.tasks) == 1 else f"mean of {len(self.tasks)}"
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """Begin a row of a table."""
+        return {"protocol": self.protocol, "models": BODIES[self.model], "task": self.words}
+
     def each(self) -> list["Place"]:
         """List the tasks apart and, where there are several, all together."""
         alone = [self._replace(tasks=(task,)) for task in self.tasks]

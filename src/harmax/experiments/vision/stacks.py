@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harmax.experiments.vision.mnist_training import CANCELLED, Data
+from harmax.experiments.vision.mnist_training import CANCELLED, Data, losses_of
 from harmax.experiments.vision.spec import BIASED, HARMONIC
 from harmax.functional import harmonic_logits, squared_distance
 
@@ -145,12 +145,6 @@ def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
     return torch.cat([harmonic_SHVB, linear_SAVB[:, where.stop :]], 1)
 
 
-def stack_losses(z_SAVB: Tensor, y_SB: Tensor) -> Tensor:
-    """Return the mean loss of each run, (S, A)."""
-    target = y_SB[:, None, None].expand(-1, z_SAVB.shape[1], 1, -1)
-    return (z_SAVB.logsumexp(2) - z_SAVB.gather(2, target)[:, :, 0]).mean(2)
-
-
 def train_stack(
     data: Data,
     arms: Sequence[Arm],
@@ -222,7 +216,7 @@ def _train(
         rows_SB = rows_SB.to(device)
         x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
         optimizer.zero_grad()
-        stack_losses(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
+        losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
         optimizer.step()
         if step % 50 == 0 or step == steps:
             progress(step / steps)
