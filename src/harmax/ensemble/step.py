@@ -1,6 +1,8 @@
 """The mathematics of a training step and of a test, for all runs at once: plain functions of tensors.
 
-They are traced once (`torch.func` disappears on the way) and handed to torch.compile, or run as they are.
+They are traced once (`torch.func` disappears on the way) and handed to torch.compile, or run as they are. A step is two
+of them, gradients and update, and not one: the update's lists of tensors are compiled to one kernel, whose parts run at
+the same time, and inductor lets one part compute what the others read. So everything that they read is finished before.
 """
 
 # S runs, B rows, T tokens, V vocabulary
@@ -20,7 +22,7 @@ from harmax.losses import WithLoss
 
 
 class State(NamedTuple):
-    """Everything that training changes; `step` works in place."""
+    """Everything that training changes, in place."""
 
     parameters: list[Tensor]
     first_moments: list[Tensor]
@@ -49,9 +51,12 @@ class Batch(NamedTuple):
 
 
 class Functions(NamedTuple):
-    """A training step, which changes the state and returns nothing, and a test: (2, S) loss and accuracy."""
+    """The two halves of a training step, and a test: (2, S) loss and accuracy."""
 
-    step: Callable[[State, Settings, Batch], None]
+    gradients: Callable[[State, Settings, Batch], list[Tensor]]
+    """Returns a gradient a parameter and last the factors of the update, (4, S), and counts the batch in the state."""
+    update: Callable[[State, list[Tensor]], None]
+    """Takes these, and changes parameters and moments."""
     test: Callable[[State, Settings, Batch], Tensor]
 
 
@@ -101,13 +106,19 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
         total = loss + plan.penalty * penalty(parameters, settings) if plan.penalty else loss
         return total, (loss, right, batch.weight.sum())
 
-    gradients = vmap(grad(objective, has_aux=True))
+    differentiate = vmap(grad(objective, has_aux=True))
 
-    def step(state: State, settings: Settings, batch: Batch) -> None:
-        grads, (loss, right, rows) = gradients(state.parameters, settings, batch, state.updates)
+    def gradients(state: State, settings: Settings, batch: Batch) -> list[Tensor]:
+        grads, (loss, right, rows) = differentiate(state.parameters, settings, batch, state.updates)
         active = (rows > 0).to(loss.dtype)
         state.sums.add_(torch.stack([loss, active, right, rows]))
-        adamw(state, grads, settings, plan, active)
+        updates = state.updates + active
+        state.updates.copy_(updates)
+        return [*grads, factors_of(updates, active, settings, plan)]
+
+    def update(state: State, found: list[Tensor]) -> None:
+        *grads, factors = found
+        adamw(state, grads, factors, plan)
 
     def test_one(parameters: list[Tensor], settings: Settings, batch: Batch) -> tuple[Tensor, Tensor]:
         key = batch.key if plan.dropout_in_tests else None
@@ -117,22 +128,30 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
     def test(state: State, settings: Settings, batch: Batch) -> Tensor:
         return torch.stack(vmap(test_one)(state.parameters, settings, batch))
 
-    return Functions(step, test)
+    return Functions(gradients, update, test)
 
 
-def adamw(state: State, gradients: Sequence[Tensor], settings: Settings, plan: Plan, active: Tensor) -> None:
+def factors_of(updates: Tensor, active: Tensor, settings: Settings, plan: Plan) -> Tensor:
+    """Return what differs between runs in their next update, (4, S).
+
+    Whether a run is active, its learning rate and its spread with Adam's corrections, and what weight decay leaves.
+    """
+    first, second = plan.betas
+    # Before its first update a run has nothing to correct; 1 keeps the quotients finite.
+    counted = updates.clamp(min=1)
+    rate = active * settings.learning_rate / (1 - first**counted)
+    spread = (1 - second**counted).rsqrt()
+    return torch.stack([active, rate, spread, 1 - active * settings.learning_rate * settings.weight_decay])
+
+
+def adamw(state: State, gradients: Sequence[Tensor], factors: Tensor, plan: Plan) -> None:
     """Update every run in place as `torch.optim.AdamW` would; runs that are not active stand still.
 
     On lists of tensors at once, which compile to one kernel instead of one a parameter. Standing still is a matter of
     the factors (nothing decays, nothing is added), so that both kinds of run go the same way.
     """
     first, second = plan.betas
-    updates = state.updates + active
-    # Before its first update a run has nothing to correct; 1 keeps the quotients finite.
-    counted = updates.clamp(min=1)
-    rate = active * settings.learning_rate / (1 - first**counted)
-    spread = (1 - second**counted).rsqrt()
-    decay = 1 - active * settings.learning_rate * settings.weight_decay
+    active, rate, spread, decay = factors.unbind()
     p, m, v, g = state.parameters, state.first_moments, state.second_moments, list(gradients)
 
     def along(values_S: Tensor) -> list[Tensor]:
@@ -148,4 +167,3 @@ def adamw(state: State, gradients: Sequence[Tensor], settings: Settings, plan: P
     new_p = torch._foreach_sub(torch._foreach_mul(p, along(decay)), change)
     for old, new in ((p, new_p), (m, new_m), (v, new_v)):
         torch._foreach_copy_(old, new)
-    state.updates.copy_(updates)

@@ -23,9 +23,10 @@ GPU_FIXED = 100 * 2**20
 
 
 class TracedFunctions(NamedTuple):
-    """The step and the test, written out."""
+    """The halves of a step and the test, written out."""
 
-    step: Traced
+    gradients: Traced
+    update: Traced
     test: Traced
 
 
@@ -72,14 +73,14 @@ class Trainer:
         self.functions = self._traced(functions)
         self.setup_seconds += time.perf_counter() - start
         if plan.compile or (plan.compile is None and plan.longest * self.steps >= COMPILE_STEPS):
-            self.functions.step.compile()
-            self.functions.test.compile()
+            for function in self.functions:
+                function.compile()
 
     def _per_run(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=self.dtype, device=self.device)
 
     def _traced(self, functions: Functions) -> "TracedFunctions":
-        """Write both functions out for the shapes of this ensemble, on tensors that take no memory."""
+        """Write the functions out for the shapes of this ensemble, on tensors that take no memory."""
         shapes = self.ensemble.shapes()
         tokens = self.splits[0].train.shape[1]
 
@@ -98,14 +99,15 @@ class Trainer:
         settings = Settings(*(empty(self.runs) for _ in Settings._fields))
         test_rows = max(len(split.test) for split in self.splits)
         return TracedFunctions(
-            Traced(functions.step, self.device, state, settings, batch(self.plan.batch_size)),
+            Traced(functions.gradients, self.device, state, settings, batch(self.plan.batch_size)),
+            Traced(functions.update, self.device, state, [*map(torch.empty_like, p), empty(4, self.runs)]),
             Traced(functions.test, self.device, state, settings, batch(test_rows)),
         )
 
     @property
     def compiled(self) -> bool:
         """Whether the step is compiled."""
-        return self.functions.step.compiled
+        return self.functions.gradients.compiled
 
     def peak_bytes(self) -> int:
         """Predict the most memory that training takes, from shapes alone."""
@@ -120,7 +122,8 @@ class Trainer:
         # Parameters and two moments; their twins while compiled code writes new ones; the first epoch's safe copy.
         state = 3 * parameters * (3 if self.device.type == "cuda" else 2)
         snapshots = len(self._wanted) * self.ensemble.shapes()["embedding"].numel() * item if self._wanted else 0
-        work = max(self.functions.step.peak_bytes(), self.functions.test.peak_bytes() if self.plan.evaluate else 0)
+        gradients, update, test = (function.peak_bytes() for function in self.functions)
+        work = max(gradients, parameters + update, test if self.plan.evaluate else 0)
         return self.fixed_bytes + state + data + curves + snapshots + work
 
     @property
@@ -152,12 +155,15 @@ class Trainer:
             self._rehearse()
         self.setup_seconds += time.perf_counter() - start
 
+    def _step(self, batch: Batch) -> None:
+        self.functions.update(self.state, self.functions.gradients(self.state, self.settings, batch))
+
     def _epoch(self) -> None:
         """Train one epoch, test, and write the curves' values into the block."""
         self.state.sums.zero_()
         epoch = batches.shuffled(self.data, self.counter, self.plan.batch_size, self.dtype)
         for step in range(self.steps):
-            self.functions.step(self.state, self.settings, Batch(*(part[step] for part in epoch)))
+            self._step(Batch(*(part[step] for part in epoch)))
         loss, count, right, rows = self.state.sums
         if self.plan.evaluate:
             test = self.functions.test(self.state, self.settings, batches.test_batch(self.data, self.counter))
@@ -178,7 +184,7 @@ class Trainer:
         """Compile, and on a GPU record an epoch as one graph; what that changes is put back."""
         before = [tensor.clone() for tensor in self._tensors()]
         epoch = batches.shuffled(self.data, self.counter, self.plan.batch_size, self.dtype)
-        self.functions.step(self.state, self.settings, Batch(*(part[0] for part in epoch)))
+        self._step(Batch(*(part[0] for part in epoch)))
         if self.plan.evaluate:
             self.functions.test(self.state, self.settings, batches.test_batch(self.data, self.counter))
         if self.stream is not None:
