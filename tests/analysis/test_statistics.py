@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harmax.analysis import Interval, bootstrap_interval, fisher_exact, holm, paired_difference, share_interval
+from harmax.analysis import (
+    Interval,
+    bootstrap_interval,
+    fisher_exact,
+    holm,
+    mean_interval,
+    paired_difference,
+    share_interval,
+)
+from harmax.analysis.statistics import student_quantile
 
 
 def test_an_interval_covers_its_median_and_narrows_with_seeds() -> None:
@@ -15,6 +24,26 @@ def test_an_interval_covers_its_median_and_narrows_with_seeds() -> None:
     assert few.low < few.estimate < few.high
     assert many.high - many.low < 0.5 * (few.high - few.low)
     assert many.low < 3 < many.high
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.975, 0.9999])
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 40])
+def test_students_quantiles_are_scipys(level: float, freedom: int) -> None:
+    assert student_quantile(level, freedom) == pytest.approx(stats.t.ppf(level, freedom), rel=1e-9, abs=1e-12)
+
+
+def test_an_interval_of_few_values_is_wrong_as_rarely_as_it_says() -> None:
+    draws = np.random.default_rng(0).normal(size=(2000, 3))
+    missed = sum(mean_interval(row).above(0) is not None for row in draws)
+    assert 60 < missed < 140  # 5 % of them, 100
+    bootstrapped = sum(bootstrap_interval(row, statistic="mean", draws=200).above(0) is not None for row in draws)
+    assert bootstrapped > 400  # which is why
+
+
+def test_one_value_says_nothing_about_its_mean_and_infinity_has_none() -> None:
+    assert mean_interval([3.0]) == Interval(3.0, -math.inf, math.inf)
+    with pytest.raises(ValueError, match="`values` must be finite"):
+        mean_interval([1.0, None])
 
 
 @pytest.mark.parametrize("statistic", ["median", "mean"])

@@ -98,6 +98,7 @@ from harmax.analysis.statistics import (
     bootstrap_interval,
     fisher_exact,
     holm,
+    mean_interval,
     paired_difference,
     share_interval,
 )
@@ -158,6 +159,7 @@ __all__ = [
     "lattice_fit",
     "left_cosets",
     "max_softmax",
+    "mean_interval",
     "median_interval",
     "nearest_distance",
     "nearest_mean",
