@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.analysis import Interval, paired_difference
+from harmax.analysis import Interval, mean_interval
 from harmax.experiments import drawing
 from harmax.experiments.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec
 from harmax.experiments.palette import HEAD_STYLES
@@ -57,11 +57,10 @@ def by_seed(results: Results, arm: str, metric: str) -> dict[int, float]:
 
 
 def difference(results: Results, metric: str) -> Interval:
-    """Return harmonic minus standard of one number, paired over seeds."""
+    """Return harmonic minus standard of one number, paired over seeds, with Student's interval."""
     harmonic, standard = (by_seed(results, arm, metric) for arm in (HARMONIC, STANDARD))
     seeds = sorted(harmonic.keys() & standard.keys())
-    pairs = ([harmonic[seed] for seed in seeds], [standard[seed] for seed in seeds])
-    return paired_difference(*pairs, statistic="mean").difference
+    return mean_interval([harmonic[seed] - standard[seed] for seed in seeds])
 
 
 def _means(results: Results, metric: str) -> dict[str, float]:

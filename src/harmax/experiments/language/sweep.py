@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import Interval, bootstrap_interval
+from harmax.analysis import Interval, mean_interval
 from harmax.experiments.language import sweep_figures
 from harmax.experiments.language.pretraining import read_result, train_model
 from harmax.experiments.language.spec import STANDARD, TrainingSpec
@@ -135,7 +135,7 @@ def over_seeds(spec: SweepSpec, results: Results, arm: str) -> dict[int, float]:
 def contrast(spec: SweepSpec, results: Results, weights: Mapping[str, float]) -> tuple[Interval, float]:
     """Return a weighted sum of arms' losses: its mean over seeds at the repeated learning rate, and at the best ones.
 
-    Seeds are paired: arms with one seed start from the same weights and read the same text in the same order. A run
+    The interval is Student's. Seeds are paired: arms with one seed start from the same weights and read the same text in the same order. A run
     that diverged counts as if it guessed, all tokens alike.
     """
     guess = math.log(spec.vocab)
@@ -146,7 +146,7 @@ def contrast(spec: SweepSpec, results: Results, weights: Mapping[str, float]) ->
     at_best = sum(
         weight * min(top.val_loss, guess) for arm, weight in weights.items() if (top := tops[arm]) is not None
     )
-    return bootstrap_interval(paired, statistic="mean"), at_best
+    return mean_interval(paired), at_best
 
 
 CLAIMS = (
