@@ -135,8 +135,8 @@ def over_seeds(spec: SweepSpec, results: Results, arm: str) -> dict[int, float]:
 def contrast(spec: SweepSpec, results: Results, weights: Mapping[str, float]) -> tuple[Interval, float]:
     """Return a weighted sum of arms' losses: its mean over seeds at the repeated learning rate, and at the best ones.
 
-    The interval is Student's. Seeds are paired: arms with one seed start from the same weights and read the same text in the same order. A run
-    that diverged counts as if it guessed, all tokens alike.
+    The interval is Student's. Seeds are paired: arms with one seed start from the same weights and read the same text
+    in the same order. A run that diverged counts as if it guessed, all tokens alike.
     """
     guess = math.log(spec.vocab)
     losses = {arm: over_seeds(spec, results, arm) for arm in weights}
