@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from harmax.data.images import Images, has_images, load_images
 from harmax.engine import run
@@ -41,6 +43,7 @@ from harmax.experiments.vision.classifiers_spec import (
 )
 from harmax.experiments.vision.classifiers_training import Workbench
 from harmax.store import CellResult, Run
+from harmax.train.vision.step import VisionStep
 
 SMOKE = EXPERIMENT.profiles["smoke"]
 DATASET = SMOKE.datasets[0]
@@ -70,6 +73,15 @@ def test_the_grid_is_the_same_for_both_heads_but_for_the_exponents() -> None:
         assert [cell.lr for cell in harmonic if cell.exponent == exponent] == list(spec.lrs)
     assert spec.exponents[0] == pytest.approx(512**0.5, abs=0.01)  # the paper's rule is among them
     assert {cell.seed for cell in linear + harmonic} == {0}
+    assert (len(linear), len(harmonic)) == (4, 12)
+
+
+def test_data_sets_with_few_held_out_images_are_tuned_with_several_seeds() -> None:
+    spec = replace(ClassifierSpec(), seeds=(5, 6, 7, 8))
+    for dataset, seeds in (("cifar10", [5]), (CIFAR100, [5, 6, 7]), (TINY, [5, 6, 7])):
+        grid = tuning_cells(spec, dataset, LINEAR)
+        assert [(cell.lr, cell.seed) for cell in grid] == [(lr, seed) for lr in spec.lrs for seed in seeds]
+    assert {cell.seed for cell in tuning_cells(replace(spec, seeds=(1, 2)), TINY, HARMONIC)} == {1, 2}
 
 
 def test_other_seeds_and_repeats_decide_which_runs_count() -> None:
@@ -97,6 +109,10 @@ def test_both_heads_are_told_the_same_but_for_what_only_one_has() -> None:
 def test_a_setting_for_every_data_set() -> None:
     with pytest.raises(ValueError, match="`epochs` must have 3 entries, one a data set"):
         ClassifierSpec(epochs=(3,))
+    with pytest.raises(ValueError, match="`tuning_seeds` must have 3 entries, one a data set"):
+        ClassifierSpec(tuning_seeds=(1,))
+    with pytest.raises(ValueError, match="`tuning_seeds` must be 1 or more each"):
+        ClassifierSpec(tuning_seeds=(1, 0, 3))
     with pytest.raises(ValueError, match="`held_out` must lie between 0 and 1"):
         ClassifierSpec(held_out=1.0)
 
@@ -105,6 +121,18 @@ def test_the_most_accurate_is_chosen_and_likelihood_decides_between_equals() -> 
     grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4), exponents=(8.0, 64.0)), "cifar10", HARMONIC)
     held = [Held(0.90, 0.30), Held(0.92, 0.35), Held(0.92, 0.25), Held(0.25, float("inf"))]
     assert choose(dict(zip(grid, held, strict=True)), grid) == Setting(0.1, 64.0)
+
+
+def test_the_mean_over_tuning_seeds_chooses() -> None:
+    grid = tuning_cells(ClassifierSpec(seeds=(0, 1, 2), lrs=(0.1, 0.4)), TINY, LINEAR)
+    steady, lucky = (
+        [Held(0.5, 1.0), Held(0.5, 1.2), Held(0.5, 1.1)],
+        [Held(0.75, 1.0), Held(0.25, 9.0), Held(0.25, 9.0)],
+    )
+    assert choose(dict(zip(grid, lucky + steady, strict=True)), grid) == Setting(0.4, None)
+    lost = [Held(0.75, 1.0), Held(0.5, 1.0), Held(0.25, float("inf"))]  # as accurate in the mean
+    assert choose(dict(zip(grid, lost + steady, strict=True)), grid) == Setting(0.4, None)
+    assert choose(dict(zip(grid, steady + lost, strict=True)), grid) == Setting(0.1, None)
 
 
 def test_a_split_takes_a_share_of_every_class_and_no_image_twice() -> None:
@@ -156,6 +184,39 @@ def test_tuning_never_looks_at_the_test_images(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(classifiers_training, "read_sides", poisoned)
     assert Workbench(SMOKE, DATASET, "cpu").tune(cell, silent)[0] == expected
+
+
+def test_each_tuning_seed_holds_out_images_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[np.ndarray] = []
+
+    class Stopped(Exception):
+        pass
+
+    def note(bench: Workbench, train: Images, test: Images) -> None:
+        assert len(train.labels) + len(test.labels) == 512
+        held.append(test.pixels)
+        raise Stopped
+
+    monkeypatch.setattr(Workbench, "_resident", note)
+    spec = replace(SMOKE, tuning_seeds=(2,), lrs=(0.1,))
+    for cell in tuning_cells(spec, DATASET, LINEAR) * 2:
+        with pytest.raises(Stopped):
+            Workbench(spec, DATASET, "cpu").tune(cell, silent)
+    np.testing.assert_array_equal(held[0], held[2])
+    np.testing.assert_array_equal(held[1], held[3])
+    assert not np.array_equal(held[0], held[1])
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3])
+def test_a_dead_network_is_a_result(value: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(step: VisionStep, batches: Iterator[tuple[Tensor, int]]) -> Tensor:
+        return torch.full((sum(count for _, count in batches), 16), value)
+
+    spec = replace(SMOKE, seeds=(0,), repeats=(1,), lrs=(0.1,), epochs=(3,))
+    monkeypatch.setattr(VisionStep, "features", dead)
+    found = dict(run_cells(spec, cells(spec), Context(tmp_path)))
+    assert [result.metrics["diverged_at"] for cell, result in found.items() if cell.stage == FINAL] == [1, 1]
+    assert {verdict.verdict for verdict in EXPERIMENT.summarize(spec, found).verdicts} == {"not decided"}
 
 
 def test_a_run_that_blows_up_is_a_result(tmp_path: Path) -> None:

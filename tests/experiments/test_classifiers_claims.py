@@ -1,5 +1,6 @@
 """Planted results: every claim about the ResNets can hold, can break, and is left open where runs cannot tell."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ from harmax.experiments.vision.classifiers_spec import (
     FINAL,
     HARMONIC,
     HEADS,
+    LINEAR,
     TUNING,
     ClassifierCell,
     ClassifierSpec,
@@ -53,6 +55,7 @@ def _counted(spec: ClassifierSpec, cell: ClassifierCell, changes: Changes, noise
     plain = {"test_accuracy": 0.95, "test_top5": 0.99, "nll": 0.2, "ece": 0.02, "brier": 0.1, "within_between": 0.05}
     plain |= dict.fromkeys(COLLAPSE, 0.1) | {"centre_distance": 0.05}
     plain |= {detection_key("cifar100", score, "auroc"): 0.9 for score in SCORES}
+    plain |= {detection_key("cifar100", score, "fpr95"): 0.3 for score in SCORES}
     own = {name: pair[HEADS.index(cell.head)] for name, pair in changes.items()}
     metrics = {name: value * (1 + noise * draws.standard_normal()) for name, value in (plain | own).items()}
     if cell.head != HARMONIC:
@@ -77,8 +80,31 @@ def _counted(spec: ClassifierSpec, cell: ClassifierCell, changes: Changes, noise
                 "nearest.label": np.tile(np.arange(2)[:, None], 3),
             }
     names = [f"class_{number}" for number in range(200)]
-    known: dict[str, Any] = {"lr": 0.4, "exponent": 128.0, "diverged_at": None, "classes": names}
+    exponent = 128.0 if cell.head == HARMONIC else None
+    known: dict[str, Any] = {"lr": 0.4, "exponent": exponent, "diverged_at": None, "classes": names}
+    known["test_images"] = 10_000
     return CellResult(curves=curves, arrays=arrays, metrics={**known, **metrics})
+
+
+def label(head: str) -> str:
+    return "harmonic" if head == HARMONIC else "cross-entropy"
+
+
+def with_metrics(
+    results: dict[ClassifierCell, CellResult], change: Callable[[ClassifierCell], dict[str, Any]]
+) -> dict[ClassifierCell, CellResult]:
+    """The same results, some metrics of the runs that count changed."""
+    return {
+        cell: CellResult(found.curves, found.arrays, {**found.metrics, **change(cell)})
+        if cell.stage == FINAL
+        else found
+        for cell, found in results.items()
+    }
+
+
+def tables_of(results: dict[ClassifierCell, CellResult], spec: ClassifierSpec = FULL) -> dict[str, Any]:
+    """Rows by the title's first word."""
+    return {table.title.split()[0].strip(":"): table.rows for table in summarize(spec, results).tables}
 
 
 def verdict_of(claim: str, changes: Changes) -> str:
@@ -135,6 +161,63 @@ def test_heads_that_seeds_cannot_tell_apart_decide_nothing(claim: str) -> None:
     assert judge(claim, FULL, results).verdict == NOT_DECIDED
 
 
+@pytest.mark.parametrize("claim", ["imagenet", "few_images"])
+def test_three_seeds_that_agree_by_chance_decide_nothing(claim: str) -> None:
+    ahead = {0: 0.001, 1: 0.002, 2: 0.012, 3: 0.0}  # a bootstrap's interval of the first three ends at 0.001
+    results = with_metrics(
+        planted(FULL, {}), lambda cell: {"test_accuracy": 0.5 + (ahead[cell.seed] if cell.head == HARMONIC else 0)}
+    )
+    found = judge(claim, FULL, results)
+    estimate, low, high = found.numbers["difference"]
+    assert found.verdict == NOT_DECIDED
+    assert (estimate, low, high) == pytest.approx((0.005, 0.005 - 0.015111, 0.005 + 0.015111), abs=1e-6)
+
+
+def test_the_ratio_of_collapse_has_students_interval_of_the_logarithms() -> None:
+    ratios = {0: 1.0, 1: 1.02, 2: 0.98, 3: 1.6}
+    results = with_metrics(
+        planted(FULL, {}), lambda cell: {"within_between": 0.05 * (ratios[cell.seed] if cell.head == HARMONIC else 1)}
+    )
+    found = judge("collapse", FULL, results)
+    assert found.verdict == NOT_DECIDED
+    logs = np.log(list(ratios.values()))
+    reach = 3.182446 * logs.std(ddof=1) / 2  # Student's for four seeds
+    assert found.numbers["ratio"] == pytest.approx(np.exp([logs.mean(), logs.mean() - reach, logs.mean() + reach]))
+
+
+@pytest.mark.parametrize(
+    ("head", "change", "shown"),
+    [
+        (HARMONIC, {"lr": 0.2}, ("0.2; 0.4", "128")),
+        (HARMONIC, {"exponent": 512.0}, ("0.4", "128; 512")),
+        (LINEAR, {"lr": 0.8}, ("0.4; 0.8", None)),
+    ],
+)
+def test_runs_of_several_settings_decide_nothing_and_are_named(
+    head: str, change: dict[str, float], shown: tuple[str, str | None]
+) -> None:
+    def mixed(cell: ClassifierCell) -> dict[str, Any]:
+        return change if (cell.dataset, cell.head, cell.seed) == ("cifar10", head, 1) else {}
+
+    for claim, (dataset, _, heads) in JUDGES.items():
+        found = judge(claim, FULL, with_metrics(planted(FULL, CASES[claim][0]), mixed))
+        touched = dataset == "cifar10" and head in heads
+        assert found.verdict == (NOT_DECIDED if touched else REPRODUCED)
+        if touched:
+            assert "several settings" in found.sentence
+            assert "learning rate 0.4" in found.sentence
+    row = next(row for row in tables_of(with_metrics(planted(FULL, {}), mixed))["Test"] if row["head"] == label(head))
+    assert (row["lr"], row["exponent"]) == shown
+
+
+def test_a_harmonic_run_that_diverged_does_not_touch_the_baseline() -> None:
+    results = planted(FULL, CASES["baseline"][0])
+    lost = next(cell for cell in results if (cell.dataset, cell.head, cell.stage) == ("cifar10", HARMONIC, FINAL))
+    results[lost] = CellResult(metrics={"lr": 0.4, "exponent": 128.0, "diverged_at": 2})
+    assert judge("baseline", FULL, results).verdict == REPRODUCED
+    assert judge("collapse", FULL, results).verdict == NOT_DECIDED
+
+
 def test_a_run_that_diverged_leaves_its_claims_open_and_is_named() -> None:
     results = planted(FULL, CASES["cifar10"][0])
     lost = next(cell for cell in results if (cell.dataset, cell.stage) == ("cifar10", FINAL))
@@ -154,16 +237,61 @@ def test_effects_come_with_intervals() -> None:
 
 
 def test_the_table_of_tests_has_plain_numbers() -> None:
-    tables = {table.title: table for table in summarize(FULL, planted(FULL, {})).tables}
-    rows = tables["Test images, means over seeds"].rows
+    tables = tables_of(planted(FULL, {}))
+    rows = tables["Test"]
     assert [(row["dataset"], row["head"], row["seeds"]) for row in rows] == [
         (dataset, head, seeds)
         for dataset, seeds in zip(FULL.datasets, FULL.repeats, strict=True)
         for head in ("harmonic", "cross-entropy")
     ]
-    assert all(row["low"] <= row["test_accuracy"] <= row["high"] for row in rows)
-    tuning = tables["Tuning: accuracy on held-out training images, one seed"].rows
-    assert tuning[0]["lr 0.1"] == pytest.approx(0.89)
+    for row in rows:
+        assert row["test_accuracy low"] < row["test_accuracy"] < row["test_accuracy high"]
+        assert row["standard error by test images"] == pytest.approx((0.95 * 0.05 / 10_000) ** 0.5, rel=0.02)
+        assert (row["lr"], row["exponent"]) == ("0.4", "128" if row["head"] == "harmonic" else None)
+    for row in tables["Calibration"]:
+        assert all(row[f"{name} low"] < row[name] < row[f"{name} high"] for name in ("nll", "ece", "brier"))
+    outliers = [row for row in tables["Telling"] if row["dataset"] == "cifar10"]
+    assert [row["head"] for row in outliers] == ["harmonic", "cross-entropy"] * 2 + ["harmonic"] * 2
+    assert all(row[f"{name} low"] < row[name] < row[f"{name} high"] for row in outliers for name in ("AUROC", "FPR"))
+
+
+def test_the_table_of_tuning_has_means_over_seeds_and_says_how_it_was_made() -> None:
+    results = planted(FULL, {})
+    first = next(cell for cell in results if (cell.dataset, cell.stage, cell.lr) == ("cifar100", TUNING, 0.1))
+    results[first] = CellResult(metrics={"accuracy": 0.59, "nll": 0.3, "diverged_at": None})
+    found = next(table for table in summarize(FULL, results).tables if table.title.startswith("Tuning"))
+    assert "the harmonic head has 12 settings to choose from, cross-entropy 4" in found.title
+    assert "shorter runs" in found.title
+    rows = [row for row in found.rows if row["dataset"] == "cifar100"]
+    assert (rows[0]["seeds"], rows[0]["epochs"]) == (3, "30 of 80")
+    assert rows[0]["lr 0.1"] == pytest.approx((0.59 + 2 * 0.89) / 3)
+    assert rows[1]["lr 0.1"] == pytest.approx(0.89)
+    del results[first]
+    assert next(row for row in tables_of(results)["Tuning"] if row["dataset"] == "cifar100")["lr 0.1"] is None
+
+
+@pytest.mark.parametrize(
+    ("lr", "exponent", "words"),
+    [(0.4, 128.0, "no"), (0.1, 128.0, "lr"), (0.4, 512.0, "exponent"), (0.8, 22.63, "lr and exponent")],
+)
+def test_a_choice_at_the_end_of_its_grid_is_told(lr: float, exponent: float, words: str) -> None:
+    def chosen(cell: ClassifierCell) -> dict[str, Any]:
+        return {"lr": lr, "exponent": exponent if cell.head == HARMONIC else None}
+
+    for row in tables_of(with_metrics(planted(FULL, {}), chosen))["Test"]:
+        expected = words if row["head"] == "harmonic" else words.removesuffix(" and exponent").replace("exponent", "no")
+        assert row["at the grid's end"] == expected
+
+
+def test_one_seed_has_means_and_no_ends() -> None:
+    spec = replace(FULL, seeds=(0,))
+    results = planted(spec, {})
+    row = tables_of(results, spec)["Test"][0]
+    assert row["test_accuracy"] == pytest.approx(0.95, rel=0.01)
+    assert (row["test_accuracy low"], row["test_accuracy high"]) == (None, None)
+    with house_style():
+        picture = EXPERIMENT.figures(spec, results)["classifiers_accuracy"]
+        assert to_svg(picture.figure, "accuracy").count("<path") > 10
 
 
 def test_every_figure_is_drawn_from_planted_results() -> None:

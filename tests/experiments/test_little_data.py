@@ -52,6 +52,15 @@ def test_what_chooses_is_never_learnt_from() -> None:
     assert len(rows.test.y_N) == 360
 
 
+def test_rows_go_to_a_device_once_and_stay_where_they_are() -> None:
+    rows = open_rows("generated", LittleDataSpec(), NOWHERE)
+    for before, after in zip(rows[:3], rows.to("cpu")[:3], strict=True):
+        assert after.x_ND is before.x_ND
+    sent = rows.to("meta")
+    assert {side.x_ND.device.type for side in sent[:3]} == {side.y_N.device.type for side in sent[:3]} == {"meta"}
+    assert sent.facts == rows.facts
+
+
 def test_generated_classes_have_the_scale_of_pixels_and_the_same_means_on_both_sides() -> None:
     train, test = generate_rows(200, 0), generate_rows(200, 1)
     assert float(train.x_ND.square().mean()) == pytest.approx(MEAN_SQUARE, rel=0.2)
@@ -154,8 +163,13 @@ def test_features_of_a_backbone_are_made_once_and_found_again(
     assert most.metrics["backbone_accuracy"] > 0.3
     assert most.arrays["test"].max() > 0.5  # four classes
     rows = open_rows(name, spec, context)
-    assert len(rows.pool.y_N) == 4 * 8
     assert len(rows.validation.y_N) == 4 * 4
+    # All 24 images a class that do not choose can be drawn, so that seeds with the largest draws learn from others.
+    assert torch.bincount(rows.pool.y_N).tolist() == [20] * 4
+    draws = [set(draw_images(rows.pool.y_N, SOURCES[name].most, seed).tolist()) for seed in (0, 1)]
+    assert len(draws[0] & draws[1]) < 0.7 * len(draws[0])
+    both = {tuple(row) for row in rows.pool.x_ND.tolist()} & {tuple(row) for row in rows.validation.x_ND.tolist()}
+    assert not both
     assert float(torch.cat([rows.pool.x_ND, rows.validation.x_ND]).square().mean()) == pytest.approx(MEAN_SQUARE)
 
     def refuse(*arguments: object, **more: object) -> None:

@@ -2,6 +2,7 @@
 
 # K points of a curve, V classes, N neighbours, H rows, W columns, C channels
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,9 @@ from harmax.experiments.vision.classifiers_spec import (
     TITLES,
     ClassifierCell,
     ClassifierSpec,
-    tuning_cells,
+    Setting,
 )
+from harmax.experiments.vision.classifiers_tables import SCORE_TITLES, tuning_means
 from harmax.experiments.vision.prototype_figures import draw_abstention, draw_nearest
 from harmax.experiments.vision.trust_measures import SCORES, detection_key
 from harmax.extras import needs
@@ -41,12 +43,6 @@ COLLAPSE = {
     "self_duality": "NC3: weights from class means",
     "disagreement": "NC4: not the nearest mean",
 }
-SCORE_WORDS = {
-    "max_softmax": "largest probability",
-    "energy": "energy",
-    "nearest_distance": "distance to the nearest",
-    "distance_ratio": "nearest over second",
-}
 
 
 def figures(spec: ClassifierSpec, results: Results) -> dict[str, Picture]:
@@ -57,7 +53,8 @@ def figures(spec: ClassifierSpec, results: Results) -> dict[str, Picture]:
     if counted:
         drawn["classifiers_accuracy"] = Picture(
             draw_accuracy(spec, counted),
-            "Test accuracy. Small dots: seeds; large mark and bar: mean and its 95 % bootstrap interval over seeds.",
+            "Test accuracy. Small dots: seeds; large mark and bar: mean and Student's 95 % interval over seeds, cut at "
+            "0 and 100 %: it tells of training, not of the choice of test images, which are the same for all seeds.",
         )
         drawn["classifiers_reliability"] = Picture(
             draw_reliability(spec, counted),
@@ -80,8 +77,9 @@ def figures(spec: ClassifierSpec, results: Results) -> dict[str, Picture]:
     if tuned:
         drawn["classifiers_tuning"] = Picture(
             draw_tuning(spec, tuned),
-            "Accuracy on the training images that were held out, by learning rate, a line a head and exponent; one "
-            "seed, short runs. The highest point of a head is what its other runs are trained with.",
+            "Accuracy on the training images that were held out, by learning rate, a line a head and exponent; means "
+            "over the tuning seeds (as many as the table says), in shorter runs than those that count. The highest "
+            "point of a head is what its other runs are trained with.",
         )
     for dataset in spec.datasets:
         drawn |= _of_first_seed(spec, counted, dataset)
@@ -135,23 +133,26 @@ def _draw_interval(axes: "Axes", counted: Results, dataset: str, head: str, metr
     if mean is None:
         return
     dots = 100 * np.array(values(counted, dataset, head, metric))
-    axes.plot(dots, place + 0.08 * (np.arange(len(dots)) % 5 - 2), ".", color=color, alpha=0.4, markersize=5)
-    axes.plot([100 * mean.low, 100 * mean.high], [place, place], color=color, linewidth=3, solid_capstyle="butt")
+    above = place - 0.11 - 0.03 * (np.arange(len(dots)) % 3)  # clear of the bar
+    axes.plot(dots, above, ".", color=color, alpha=0.55, markersize=5)
+    if math.isfinite(mean.low):  # one seed has no interval
+        ends = [100 * max(mean.low, 0.0), 100 * min(mean.high, 1.0)]
+        axes.plot(ends, [place, place], color=color, linewidth=3, solid_capstyle="butt")
     axes.plot(100 * mean.estimate, place, "D", color=color, markeredgecolor="white", markersize=7, zorder=4)
 
 
 def draw_outliers(spec: ClassifierSpec, counted: Results) -> "Figure":
     """Draw a panel a data set and outside set, a line a score, both heads on it."""
     pairs = [(dataset, outside) for dataset in spec.datasets for outside in outside_sets(counted, dataset)]
-    figure = drawing.new_figure(4.2 * len(pairs) + 1.8, 2.5)
+    figure = drawing.new_figure(4.2 * len(pairs) + 1.8, 3.3)
     panels = figure.subplots(1, len(pairs), squeeze=False, sharey=True)[0]
     for axes, (dataset, outside) in zip(panels, pairs, strict=True):
         for place, score in enumerate(SCORES):
-            for head, shift in zip(HEADS, (-0.17, 0.17), strict=True):
+            for head, shift in zip(HEADS, (-0.15, 0.25), strict=True):
                 _draw_interval(axes, counted, dataset, head, detection_key(outside, score, "auroc"), place + shift)
         axes.set(xlabel="area under the ROC curve, %", ylim=(len(SCORES) - 0.5, -0.5))
         axes.set_title(f"{short(dataset)} against {short(outside)}", fontsize=10)
-    panels[0].set_yticks(range(len(SCORES)), [SCORE_WORDS[score] for score in SCORES])
+    panels[0].set_yticks(range(len(SCORES)), [SCORE_TITLES[score] for score in SCORES])
     _legend(figure)
     return figure
 
@@ -168,10 +169,10 @@ def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
     handles = []
     for axes, dataset in zip(panels, spec.datasets, strict=True):
         for head in HEADS:
+            means = tuning_means(spec, tuned, dataset, head)
             for place, exponent in enumerate(spec.exponents if head == HARMONIC else (None,)):
-                cells = [c for c in tuning_cells(spec, dataset, head) if c.exponent == exponent and c in tuned]
-                x = [cell.lr for cell in cells]
-                y = [100 * tuned[cell].metrics["accuracy"] for cell in cells]
+                x = [lr for lr in spec.lrs if Setting(lr, exponent) in means]
+                y = [100 * means[Setting(lr, exponent)].accuracy for lr in x]
                 looks = {"color": STYLES[head].color, "linestyle": DASHES[place % 4], "marker": MARKS[place % 4]}
                 label = STYLES[head].label + (f", exponent {exponent:g}" if exponent is not None else "")
                 (line,) = axes.plot(x, y, markersize=4.5, label=label, **looks)

@@ -1,11 +1,43 @@
 """What the ResNets' runs come to, as tables, and the verdicts on every claim."""
 
+import math
+from collections.abc import Iterable
 from typing import Any
 
 from harmax.experiments.spec import Summary, Table
-from harmax.experiments.vision.classifiers_claims import CLAIMS, Results, interval, judge, outside_sets, values
-from harmax.experiments.vision.classifiers_spec import HARMONIC, HEADS, STYLES, ClassifierSpec, tuning_cells
+from harmax.experiments.vision.classifiers_claims import (
+    CLAIMS,
+    Results,
+    interval,
+    judge,
+    outside_sets,
+    settings,
+    values,
+)
+from harmax.experiments.vision.classifiers_spec import (
+    HARMONIC,
+    HEADS,
+    LINEAR,
+    STYLES,
+    ClassifierSpec,
+    Held,
+    Setting,
+    grid_of,
+    mean_held,
+    tuning_cells,
+)
 from harmax.experiments.vision.trust_measures import SCORES, detection_key
+
+TESTED = "Test images: means and Student's intervals over seeds, which tell of training, not of the choice of images"
+CALIBRATED = "Calibration on test images: means and Student's intervals over seeds"
+COLLAPSED = "Neural collapse on training images, means"
+OUTLIERS = "Telling outliers: AUROC, and FPR at 95 % TPR, means and Student's intervals over seeds"
+SCORE_TITLES = {
+    "max_softmax": "largest probability",
+    "energy": "energy",
+    "nearest_distance": "distance to the nearest",
+    "distance_ratio": "nearest over second",
+}
 
 
 def summarize(spec: ClassifierSpec, results: Results) -> Summary:
@@ -17,16 +49,23 @@ def summarize(spec: ClassifierSpec, results: Results) -> Summary:
         for exponent in (spec.exponents if head == HARMONIC else (None,))
     ]
     tables = [
-        Table(
-            "Tuning: accuracy on held-out training images, one seed",
-            tuple(_tuning_row(spec, results, *grid) for grid in grids),
-        ),
-        Table("Test images, means over seeds", tuple(_test_row(results, *group) for group in groups)),
-        Table("Neural collapse on training images, means", tuple(_collapse_row(results, *group) for group in groups)),
-        Table("Telling outliers: area under the ROC curve, means", tuple(_outlier_rows(results, groups))),
+        Table(tuning_title(spec), tuple(_tuning_row(spec, results, *grid) for grid in grids)),
+        Table(TESTED, tuple(_test_row(spec, results, *group) for group in groups)),
+        Table(CALIBRATED, tuple(_calibration_row(results, *group) for group in groups)),
+        Table(COLLAPSED, tuple(_collapse_row(results, *group) for group in groups)),
+        Table(OUTLIERS, tuple(_outlier_rows(results, spec.datasets))),
     ]
     judged = tuple(judge(claim.id, spec, results) for claim in CLAIMS)
     return Summary(judged, tuple(table for table in tables if table.rows))
+
+
+def tuning_title(spec: ClassifierSpec) -> str:
+    """Say what the table of tuning holds, and from how many settings each head's is chosen."""
+    harmonic, linear = (len(grid_of(spec, head)) for head in (HARMONIC, LINEAR))
+    return (
+        "Tuning: mean accuracy on held-out training images, in shorter runs than those that count; the harmonic head "
+        f"has {harmonic} settings to choose from, cross-entropy {linear}"
+    )
 
 
 def _named(dataset: str, head: str) -> dict[str, Any]:
@@ -36,9 +75,26 @@ def _named(dataset: str, head: str) -> dict[str, Any]:
 def _tuning_row(
     spec: ClassifierSpec, results: Results, dataset: str, head: str, exponent: float | None
 ) -> dict[str, Any]:
-    grid = [cell for cell in tuning_cells(spec, dataset, head) if cell.exponent == exponent]
-    found = {f"lr {cell.lr:g}": results[cell].metrics["accuracy"] if cell in results else None for cell in grid}
-    return {**_named(dataset, head), "exponent": exponent, **found}
+    means = tuning_means(spec, results, dataset, head)
+    return {
+        **_named(dataset, head),
+        "exponent": exponent,
+        "seeds": len(spec.seeds[: spec.of(dataset, "tuning_seeds")]),
+        "epochs": f"{spec.of(dataset, 'tuning_epochs')} of {spec.of(dataset, 'epochs')}",
+        **{f"lr {lr:g}": found.accuracy if (found := means.get(Setting(lr, exponent))) else None for lr in spec.lrs},
+    }
+
+
+def tuning_means(spec: ClassifierSpec, results: Results, dataset: str, head: str) -> dict[Setting, Held]:
+    """Return what the settings of a head reached in the mean over the tuning seeds; those with all seeds finished."""
+    grid = tuning_cells(spec, dataset, head)
+    found = {}
+    for setting in grid_of(spec, head):
+        own = [cell for cell in grid if (cell.lr, cell.exponent) == setting]
+        if all(cell in results for cell in own):
+            runs = [results[cell].metrics for cell in own]
+            found[setting] = mean_held([Held(run["accuracy"], run["nll"]) for run in runs])
+    return found
 
 
 def _mean(results: Results, dataset: str, head: str, metric: str) -> float | None:
@@ -46,20 +102,56 @@ def _mean(results: Results, dataset: str, head: str, metric: str) -> float | Non
     return None if found is None else found.estimate
 
 
-def _test_row(results: Results, dataset: str, head: str) -> dict[str, Any]:
-    found, group = interval(results, dataset, head, "test_accuracy"), (results, dataset, head)
+def _spread(results: Results, dataset: str, head: str, metric: str, name: str) -> dict[str, float | None]:
+    """Return mean and both ends as columns; one seed has no ends."""
+    found = interval(results, dataset, head, metric)
+    low, high = (None, None) if found is None or not math.isfinite(found.low) else found[1:]
+    return {name: None if found is None else found.estimate, f"{name} low": low, f"{name} high": high}
+
+
+def _test_row(spec: ClassifierSpec, results: Results, dataset: str, head: str) -> dict[str, Any]:
+    group = (results, dataset, head)
+    accuracy, images, chosen = _mean(*group, "test_accuracy"), _mean(*group, "test_images"), settings(*group)
     return {
         **_named(dataset, head),
-        "exponent": _mean(*group, "exponent"),
-        "lr": _mean(*group, "lr"),
-        "test_accuracy": None if found is None else found.estimate,
-        "low": None if found is None else found.low,
-        "high": None if found is None else found.high,
+        "exponent": _words(one.exponent for one in chosen),
+        "lr": _words(one.lr for one in chosen),
+        "at the grid's end": _ends(spec, chosen),
         "seeds": len(values(*group, "test_accuracy")),
+        **_spread(*group, "test_accuracy", "test_accuracy"),
+        "standard error by test images": None if accuracy is None or not images else standard_error(accuracy, images),
         "top5": _mean(*group, "test_top5"),
-        "nll": _mean(*group, "nll"),
-        "ece": _mean(*group, "ece"),
-        "brier": _mean(*group, "brier"),
+    }
+
+
+def standard_error(share: float, images: float) -> float:
+    """Return the standard error of one accuracy from the number of test images, which all seeds have in common.
+
+    >>> round(standard_error(0.95, 10_000), 5)
+    0.00218
+    """
+    return math.sqrt(share * (1 - share) / images)
+
+
+def _words(found: Iterable[float | None]) -> str | None:
+    """Name every setting: where there are several, their mean would be one that no run had."""
+    return "; ".join(f"{value:g}" for value in sorted({value for value in found if value is not None})) or None
+
+
+def _ends(spec: ClassifierSpec, chosen: list[Setting]) -> str | None:
+    """Say which of the chosen settings lie at an end of their grid, where a better one may lie beyond."""
+    lr = any(one.lr in (min(spec.lrs), max(spec.lrs)) for one in chosen)
+    exponent = any(one.exponent in (min(spec.exponents), max(spec.exponents)) for one in chosen)
+    return " and ".join(["lr"] * lr + ["exponent"] * exponent) or "no" if chosen else None
+
+
+def _calibration_row(results: Results, dataset: str, head: str) -> dict[str, Any]:
+    group = (results, dataset, head)
+    return {
+        **_named(dataset, head),
+        **_spread(*group, "nll", "nll"),
+        **_spread(*group, "ece", "ece"),
+        **_spread(*group, "brier", "brier"),
     }
 
 
@@ -79,13 +171,19 @@ def _collapse_row(results: Results, dataset: str, head: str) -> dict[str, Any]:
     }
 
 
-def _outlier_rows(results: Results, groups: list[tuple[str, str]]) -> list[dict[str, Any]]:
+def _outlier_rows(results: Results, datasets: Iterable[str]) -> list[dict[str, Any]]:
+    """A row a score that was measured: the linear head has no distances."""
     return [
         {
             **_named(dataset, head),
             "outside": outside,
-            **{score: _mean(results, dataset, head, detection_key(outside, score, "auroc")) for score in SCORES},
+            "score": SCORE_TITLES[score],
+            **_spread(results, dataset, head, detection_key(outside, score, "auroc"), "AUROC"),
+            **_spread(results, dataset, head, detection_key(outside, score, "fpr95"), "FPR"),
         }
-        for dataset, head in groups
+        for dataset in datasets
         for outside in outside_sets(results, dataset)
+        for score in SCORES
+        for head in HEADS
+        if values(results, dataset, head, detection_key(outside, score, "auroc"))
     ]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.analysis import max_softmax, neural_collapse, reliability_curve
+from harmax.analysis import class_means, max_softmax, neural_collapse, reliability_curve
 from harmax.data.images import Images
 from harmax.experiments.spec import Progress
 from harmax.experiments.vision.classifiers_images import (
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
 
 class Diverged(Exception):
-    """A loss that is not a number, and the epoch it came in."""
+    """A loss that is not a number, or a network that gives all classes one answer, and the epoch it came in."""
 
     def __init__(self, epoch: int) -> None:
-        super().__init__(f"the loss of epoch {epoch} is not finite")
+        super().__init__(f"the loss of epoch {epoch} is not finite, or its network is dead")
         self.epoch = epoch
 
 
@@ -98,7 +98,7 @@ class Workbench:
         trainer = vision_spec(self.spec, cell, Setting(cell.lr, cell.exponent))
         known = {"lr": cell.lr, "exponent": cell.exponent, "epochs": trainer.epochs}
         try:
-            trained = self._train(trainer, self._tuning_data, (trainer.epochs,), _test, progress)
+            trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
             held = Held(1 / len(self.images[0].classes), math.inf)
             return held, CellResult(metrics={**known, **held._asdict(), "diverged_at": error.epoch})
@@ -130,11 +130,17 @@ class Workbench:
         return self._resident(*self.images)
 
     @cached_property
-    def _tuning_data(self) -> "ResidentData":
-        images = self.images[0]
-        parts = split(images.labels, self.spec.held_out, seed=0)
-        learn, held = (Images(images.pixels[part], images.labels[part], images.classes) for part in parts)
-        return self._resident(learn, held)
+    def _parts(self) -> dict[int, "ResidentData"]:
+        return {}
+
+    def _tuning_data(self, seed: int) -> "ResidentData":
+        """Each tuning seed draws what it holds out, so that more seeds choose by more images."""
+        if seed not in self._parts:
+            images = self.images[0]
+            parts = split(images.labels, self.spec.held_out, seed=seed)
+            learn, held = (Images(images.pixels[part], images.labels[part], images.classes) for part in parts)
+            self._parts[seed] = self._resident(learn, held)
+        return self._parts[seed]
 
     def _resident(self, train: Images, test: Images) -> "ResidentData":
         from harmax.train.vision.data import ResidentData
@@ -191,13 +197,16 @@ class Workbench:
         """Test, and measure neural collapse on training images as they are."""
         tested = _test(step, data)
         head: Any = step.model.classifier[1]
-        x_ND = step.features(data.plain("train", self.collapse_places))
+        features = step.features(data.plain("train", self.collapse_places))
+        x_ND, weight_VD = features.cpu().numpy(), head.weight.detach().float().cpu().numpy()
         labels_N = self.images[0].labels[self.collapse_places]
-        predicted_N = logits_of(head, x_ND).argmax(1)
+        if not (_differ(class_means(x_ND, labels_N)) and _differ(weight_VD)):
+            raise FloatingPointError("class means and weights of a trained model must differ, got a dead network.")
+        predicted_N = logits_of(head, features).argmax(1)
         found = neural_collapse(
-            x_ND.cpu().numpy(),
+            x_ND,
             labels_N,
-            weights=head.weight.detach().float().cpu().numpy(),
+            weights=weight_VD,
             kind="centres" if isinstance(head, HarmonicHead) else "linear",
             predicted=predicted_N,
         )
@@ -259,6 +268,11 @@ def _test(step: "VisionStep", data: "ResidentData") -> dict[str, float]:
     if not math.isfinite(loss):
         raise FloatingPointError("the loss of a trained model must be finite; its last steps diverged.")
     return {"test_accuracy": hits, "test_loss": loss}
+
+
+def _differ(rows_VD: np.ndarray) -> bool:
+    """Whether rows are not all alike, but for what rounding does."""
+    return bool(np.linalg.norm(rows_VD - rows_VD.mean(0)) > np.finfo(np.float32).eps * np.linalg.norm(rows_VD))
 
 
 @torch.no_grad()

@@ -11,6 +11,9 @@ each data set and size the pair with the best mean accuracy over seeds on valida
 images that no seed learns from; the test set chooses nothing. With one labelled image a class nobody would have so
 many others to choose by: it is a comparison of heads, not of what one could do with ten images.
 
+Seeds are different draws: those of MNIST and CIFAR-10 from 4500 images a class or more, while of digits there are
+little more than 100 a class, so that their largest draws are nearly the same images.
+
 The features of CIFAR-10 are those of a ResNet-18 trained on Tiny ImageNet, which needs a GPU; the other data sets do
 not, and come first. Nearest class mean, which learns nothing, is told beside the heads.
 
@@ -47,6 +50,7 @@ def run_cells(
     """
     dataset = group[0].dataset
     rows = open_rows(dataset, spec, context)
+    y_N, rows = rows.pool.y_N, rows.to(context.device)  # draws are made on the CPU
     sizes = sorted({cell.images for cell in group})
     begun = 0.3 if SOURCES[dataset].backbone else 0.0
     for done, images in enumerate(sizes):
@@ -54,7 +58,7 @@ def run_cells(
         def tell(fraction: float, done: int = done, images: int = images) -> None:
             context(begun + (1 - begun) * (done + fraction) / len(sizes), f"{dataset}, {images} images a class")
 
-        drawn_SK = torch.stack([draw_images(rows.pool.y_N, images, seed) for seed in spec.seeds])
+        drawn_SK = torch.stack([draw_images(y_N, images, seed) for seed in spec.seeds])
         found = measure(spec, rows, drawn_SK, context.device, tell)
         for cell in group:
             if cell.images == images:
@@ -85,6 +89,7 @@ def measure(
             device=device,
             progress=told,
         )
+        network = network.map(lambda part: part.to(rows.test.x_ND.device))
         for seed, arm in np.ndindex(shape[:2]):
             one = network.one(seed, arm)
             validation_SAL[seed, arm, place] = accuracy(one, arms[arm], rows.validation)
@@ -105,6 +110,7 @@ def accuracy(network: Network, arm: Arm, data: Data) -> float:
 
 def nearest_mean_accuracy(rows: Rows, drawn_K: Tensor) -> float:
     """Return the share of test images whose nearest class mean, of the drawn images, is that of their class."""
+    drawn_K = drawn_K.to(rows.pool.y_N.device)
     x_KD, y_K = rows.pool.x_ND[drawn_K], rows.pool.y_N[drawn_K]
     means_VD = torch.stack([x_KD[y_K == label].mean(0) for label in range(rows.pool.classes)])
     return _share(squared_distance(rows.test.x_ND, means_VD).argmin(1), rows.test)

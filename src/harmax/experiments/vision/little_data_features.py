@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.data.images import Images, load_images
+from harmax.data.images import load_images
 from harmax.experiments.spec import Context
 from harmax.experiments.vision.little_data_spec import SOURCES, LittleDataSpec
 from harmax.experiments.vision.mnist_training import Data, as_data
@@ -33,6 +33,14 @@ class Rows(NamedTuple):
     test: Data
     facts: dict[str, float]
     """What else is worth keeping: the backbone's accuracy."""
+
+    def to(self, device: str) -> "Rows":
+        """Return the rows on a device; these very rows where they are there."""
+
+        def sent(data: Data) -> Data:
+            return Data(data.x_ND.to(device), data.y_N.to(device), data.classes, data.norm_N.to(device))
+
+        return Rows(sent(self.pool), sent(self.validation), sent(self.test), self.facts)
 
 
 def open_rows(dataset: str, spec: LittleDataSpec, context: Context) -> Rows:
@@ -126,14 +134,12 @@ def _compute(head: str, spec: LittleDataSpec, context: Context) -> dict[str, Ten
     last = train_classifier(backbone_spec(head, spec, context.device), output, device=context.device, progress=tell)
     model, preparation = load_classifier(output / "model")
     train, test = (load_images("cifar10", side) for side in ("train", "test"))
-    source = SOURCES[f"cifar10_{head}"]
-    chosen, _ = split_classes(torch.from_numpy(train.labels), source.most + source.validation, SPLIT_SEED)
-    few = Images(train.pixels[chosen.numpy()], train.labels[chosen.numpy()], train.classes)
-    x_ND, test_ND = (_features(model, preparation, images.pixels, context.device) for images in (few, test))
+    # Of all training images, so that seeds which learn from many of them still draw different ones.
+    x_ND, test_ND = (_features(model, preparation, images.pixels, context.device) for images in (train, test))
     scale = (MEAN_SQUARE / x_ND.square().mean()).sqrt()
     return {
         "train_x": x_ND * scale,
-        "train_y": torch.from_numpy(few.labels),
+        "train_y": torch.from_numpy(train.labels),
         "test_x": test_ND * scale,
         "test_y": torch.from_numpy(test.labels),
         "classes": torch.tensor(len(train.classes)),

@@ -15,7 +15,7 @@ class Source:
 
     title: str
     most: int
-    """Labelled images a class that can be learnt from."""
+    """Labelled images a class that are learnt from at most."""
     validation: int
     """Others a class, by which learning rate and variant are chosen."""
     files: tuple[str, ...] = ()

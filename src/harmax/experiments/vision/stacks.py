@@ -6,7 +6,7 @@ the paper's three heads alone and has its stopping rules; here are any arms, a h
 """
 
 # S seeds, A arms, V classes, D inputs, F features (what the head takes; D where there is no hidden layer), B batch,
-# N images, K of them learnt from
+# N images, K of them learnt from, T steps
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -212,8 +212,9 @@ def _train(
     optimizer = torch.optim.AdamW(
         [part for part in network if part is not None], lr=learning_rate, weight_decay=weight_decay, fused=True
     )
-    for step, rows_SB in enumerate(_batches(rows_SK, batch, steps, draws), 1):
-        rows_SB = rows_SB.to(device)
+    # All at once: a copy from pageable memory a step would let a GPU wait.
+    rows_TSB = torch.stack(list(_batches(rows_SK, batch, steps, draws))).to(device)
+    for step, rows_SB in enumerate(rows_TSB, 1):
         x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
         optimizer.zero_grad()
         losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
