@@ -4,7 +4,7 @@
     python docs/build.py --check    only say whether the pages of text are current (exit 1 if not)
 
 api.md comes from the docstrings, results/ from the finished runs in runs/ and from benchmarks/results, the README's
-picture from its example and its tables from benchmarks/results and docs/results.
+picture from its example and its tables from benchmarks/results and docs/results; loss_page.py fills is_it_the_loss.md.
 """
 
 import argparse
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import loss_page
 import matplotlib
 
 import harmax
@@ -230,33 +231,6 @@ def readme(text: str) -> str:
     return filled(text, made)
 
 
-def loss_page(text: str) -> str:
-    """is_it_the_loss.md with the verdicts of its three studies filled in."""
-    made = {name: study_section(name) for name in ("ablation", "exponents", "rivals")}
-    return filled(text, {name: section or "Not run yet." for name, section in made.items()})
-
-
-def study_section(name: str) -> str:
-    """Every claim of a study with what was found, and the first table of verdicts where it has one; "" without runs."""
-    path = DOCS / "results" / name / "summary.json"
-    if name not in EXPERIMENTS or not path.exists():
-        return ""
-    summary, claims = json.loads(path.read_text()), {claim.id: claim for claim in EXPERIMENTS[name].claims}
-    rows = []
-    for one in summary["verdicts"]:
-        claim = claims[one["claim"]]
-        rows.append(f"| {claim.statement} | {one['sentence']} | {verdict_words(one['verdict'], claim)} |")
-    parts = [f"Profile {summary['profile']}.", "\n".join(["| claim | found | verdict |", "|---|---|---|", *rows])]
-    wanted = "Verdicts: each loss against harmonic, pairs of task and model; matched"
-    for table in summary["tables"]:
-        if table["title"].startswith(wanted):
-            head = list(table["rows"][0])
-            lines = ["| " + " | ".join(str(row[key]) for key in head) + " |" for row in table["rows"]]
-            lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *lines]
-            parts += [f"{table['title']}:", "\n".join(lines)]
-    return "\n\n".join(parts)
-
-
 def filled(text: str, made: dict[str, str]) -> str:
     """A page with what is made between its markers."""
     for name, table in made.items():
@@ -270,7 +244,7 @@ def pages() -> dict[Path, str]:
     """Every page of text that is made, and what it should say."""
     front, losses = DOCS.parent / "README.md", DOCS / "is_it_the_loss.md"
     made = {DOCS / "api.md": api(), DOCS / "results/README.md": claims_page(), front: readme(front.read_text())}
-    made[losses] = loss_page(losses.read_text())
+    made[losses] = filled(losses.read_text(), loss_page.sections(DOCS / "results"))
     if rows := gpu_rows():
         made[DOCS / "results/benchmarks/README.md"] = bench_page(rows)
     return made

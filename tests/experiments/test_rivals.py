@@ -1,30 +1,40 @@
-"""The rivals: planted scores give planted verdicts, and the search chooses what it says and is found again."""
+"""The rivals: every loss is built as it must be, and the search chooses what it says and is found again."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from harmax.data import find_task
+from harmax.data import PROTOCOLS, find_task
 from harmax.experiments.algorithmic import anchors
-from harmax.experiments.algorithmic.protocols import settings
+from harmax.experiments.algorithmic.protocols import Settings, settings
+from harmax.experiments.algorithmic.training import split_of, task_of, train
 from harmax.experiments.rivals import search as search_module
-from harmax.experiments.rivals.arms import APPENDIX, ARMS, LOSSES, VARIANTS, RivalCell, find_arm, piece_of, settings_of
-from harmax.experiments.rivals.comparisons import compare_all
-from harmax.experiments.rivals.outcomes import Place, collect
-from harmax.experiments.rivals.rivals import EXPERIMENT, FULL, RivalsSpec, cells, run_cells, summarize
-from harmax.experiments.rivals.rivals_claims import CLAIMS
-from harmax.experiments.rivals.search import Searched, at_edge, choose, search, trial_settings, trials
-from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax.experiments.rivals.arms import (
+    APPENDIX,
+    ARMS,
+    DIRECTIONS,
+    LOSSES,
+    VARIANTS,
+    RivalCell,
+    find_arm,
+    piece_of,
+    reads_out,
+    settings_of,
+)
+from harmax.experiments.rivals.outcomes import LATE, compact, mean_accuracy, structure_score
+from harmax.experiments.rivals.rivals import EXPERIMENT, FULL, RivalsSpec, cells, run_cells
+from harmax.experiments.rivals.search import Searched, Trial, at_edge, choose, search, trial_settings, trials
+from harmax.experiments.spec import Context
 from harmax.losses import LOSSES as KNOWN
-from harmax.report.figures import house_style
+from harmax.nn import MODELS
 from harmax.store import CellResult
-from planted_studies import planted
 
-SPEC = replace(FULL, seeds=tuple(range(10)), tasks=("modular_addition", "permutation"))
 TINY = RivalsSpec(
     seeds=(0,),
     protocols=("matched",),
@@ -38,85 +48,11 @@ TINY = RivalsSpec(
     search_tasks=("modular_addition",),
     search_mlp_epochs=1,
 )
-Score = Callable[[str], float]
-
-
-def results(score: Score, *, choice: tuple[int, int] = (1, 1), spec: RivalsSpec = SPEC) -> dict[RivalCell, CellResult]:
-    found = planted(cells(spec), lambda cell: score(cell.loss))
-    shape = (4, 3, len(spec.search_tasks), 5)
-    searched = {"search_late": np.full(shape, 0.5), "search_whole": np.full(shape, 0.4)}
-    return {
-        cell: replace(one, arrays={**one.arrays, **searched}, metrics={**one.metrics, "choice": list(choice)})
-        if cell.protocol == "matched"
-        else one
-        for cell, one in found.items()
-    }
-
-
-def verdicts(score: Score, *, spec: RivalsSpec = SPEC, **options: Any) -> dict[str, str]:
-    found = {one.claim: one.verdict for one in summarize(spec, results(score, spec=spec, **options)).verdicts}
-    assert list(found) == [claim.id for claim in CLAIMS]
-    return found
-
-
-def leading(loss: str) -> float:
-    return 0.9 if loss.startswith("harmonic") else 0.6
-
-
-def test_where_harmonic_leads_every_claim_holds() -> None:
-    assert set(verdicts(leading).values()) == {REPRODUCED}
-
-
-def test_one_better_rival_breaks_what_is_claimed_of_all() -> None:
-    found = verdicts(lambda loss: 1.0 if loss == "arcface" else leading(loss))
-    broken = {claim for claim, verdict in found.items() if verdict == NOT_REPRODUCED}
-    names = ("untuned_structure_first", "structure_first", "accuracy_unbeaten")
-    assert broken == {f"{name}_{model}" for name in names for model in ("mlp", "transformer")}
-
-
-def test_where_everything_differs_the_other_way_every_claim_is_broken() -> None:
-    scores = {"harmonic": 0.3, "harmonic_untied": 0.6, "linear": 0.7, "linear_bias": 0.5}
-    assert set(verdicts(lambda loss: scores.get(loss, 0.6), choice=(3, 1)).values()) == {NOT_REPRODUCED}
-
-
-def test_what_ties_is_not_first_and_what_was_not_run_decides_nothing() -> None:
-    found = verdicts(lambda loss: 0.9 if loss in ("harmonic", "l2") else 0.6)
-    assert found["structure_first_mlp"] == NOT_DECIDED
-    few = {"models": ("mlp",), "protocols": ("matched",), "losses": ("harmonic", "linear")}
-    for change in ({"seeds": (0, 1)}, few, {**few, "mlp_epochs": 10}):
-        shorter = verdicts(leading, spec=replace(SPEC, **change))
-        assert shorter["structure_first_mlp"] == shorter["accuracy_unbeaten_mlp"] == NOT_DECIDED
-
-
-def test_the_verdict_table_counts_pairs_of_task_and_model() -> None:
-    # With fewer seeds no p-value survives the correction for all comparisons.
-    spec = replace(SPEC, seeds=tuple(range(14)), protocols=("matched",), losses=("harmonic", "l2", "linear", "arcface"))
-    scores = {"harmonic": 0.7, "l2": 0.7, "linear": 0.5, "arcface": 0.8}
-    rows = summarize(spec, results(scores.__getitem__, spec=spec)).tables[0].rows
-    by_loss = {row["loss"]: row for row in rows if row["measure"] == "test accuracy"}
-    counts = {loss: (row["better"], row["worse"], row["undecided"], row["of"]) for loss, row in by_loss.items()}
-    assert counts["cross-entropy"] == (0, 4, 0, 4)
-    assert counts["ArcFace"] == (4, 0, 0, 4)
-    assert counts["distance, softmax"] == (0, 0, 4, 4)
-
-
-def test_p_values_are_corrected_for_all_comparisons_and_fewer_epochs_are_better() -> None:
-    own = [
-        RivalCell("matched", "lattice", "mlp", "linear", 0.8, seed, loss)
-        for loss in ("harmonic", "linear", "l2")
-        for seed in range(12)
-    ]
-    scores = {"harmonic": 0.7, "linear": 0.9, "l2": 0.6}
-    outcomes = collect(planted(own, lambda cell: scores[cell.loss]), lambda cell: cell.loss)
-    place = Place("matched", "mlp", ("lattice",))
-    found = {one.loss: one for one in compare_all(outcomes, [place], list(scores), "harmonic", "epochs")}
-    assert (found["linear"].outcome, found["l2"].outcome) == ("better", "worse")
-    assert found["linear"].p == pytest.approx(2 * 2 / 2**12)
 
 
 def test_every_loss_is_a_loss_and_is_built_for_both_models_as_it_must_be() -> None:
     assert {arm.head for arm in ARMS.values()} <= set(KNOWN)
-    assert len(LOSSES) == 16
+    assert len(LOSSES) == 17
     task = find_task("lattice", protocol="authors")
     for name, arm in ARMS.items():
         for model in ("mlp", "transformer"):
@@ -126,12 +62,63 @@ def test_every_loss_is_a_loss_and_is_built_for_both_models_as_it_must_be() -> No
                 assert isinstance(built.head, KNOWN[arm.head])
                 assert (built.head.weight is built.embedding) == how.tied
                 assert protocol == "authors" or (how.tied, how.bias) == (arm.tied, arm.bias)
+                assert all(getattr(built.head, option) == value for option, value in arm.options)
 
 
 def test_the_papers_two_arms_are_the_authors_under_their_protocol() -> None:
     for model in ("mlp", "transformer"):
         for head in ("linear", "harmonic"):
             assert settings_of("authors", model, head, epochs=9) == settings("authors", model, head, epochs=9)
+
+
+def test_gaussian_prototypes_have_the_squared_distance_itself() -> None:
+    model = settings_of("matched", "mlp", "gaussian", epochs=1).build(find_task("lattice"), "mlp", "gaussian")
+    x = torch.tensor([[1.0] * 8 + [-2.0] * 8])
+    want = -(x - model.head.weight).square().sum(1)
+    torch.testing.assert_close(model.head(x)[0], want)
+
+
+def test_losses_over_pairs_read_out_and_have_batches_with_pairs_in_them() -> None:
+    assert {name for name in ARMS if reads_out(name)} == {"supcon", "infonce", "contrastive"}
+    for name, arm in ARMS.items():
+        sizes = {settings_of(one, model, name, epochs=1).batch_size for one in PROTOCOLS for model in MODELS}
+        assert sizes == {256 if reads_out(name) else 32}
+        assert not (reads_out(name) and arm.tied)
+    how = settings_of("matched", "mlp", "infonce", epochs=7)
+    assert trial_settings(FULL, trials(FULL, [("infonce", "mlp")])[0]).batch_size == how.batch_size
+    with pytest.raises(ValueError, match="'infonce'"):
+        reads_out("infonze")
+
+
+def test_heads_that_see_directions_are_those_that_do_not_see_lengths() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, factor = torch.randn(6, 16, generator=generator), 1 + 4 * torch.rand(25, 1, generator=generator)
+    blind = set()
+    for name, arm in ARMS.items():
+        head = settings_of("matched", "mlp", name, epochs=1).build(find_task("lattice"), "mlp", arm.head).head
+        before = head(x)
+        head.weight.data *= factor
+        if torch.allclose(head(x), before, atol=1e-4):
+            blind.add(arm.head)
+    assert blind == DIRECTIONS
+
+
+def test_the_margin_is_there_after_a_quarter_of_the_shortest_search() -> None:
+    def softmax_part(trial: Trial, share: float) -> float:
+        how = trial_settings(FULL, trial)
+        head = how.build(task_of(trial), trial.model, trial.head).head
+        updates = share * how.epochs * math.ceil(len(split_of(trial).train) / how.batch_size)
+        return head.annealing_base * (1 + head.annealing_rate * updates) ** -head.annealing_power
+
+    own = trials(FULL, [("large_margin", model) for model in FULL.models])
+    first = {(trial.model, trial.task): trial for trial in reversed(own)}
+    assert len(first) == 6
+    assert max(softmax_part(trial, 0.25) for trial in first.values()) < 1
+    assert min(softmax_part(trial, 0.0) for trial in first.values()) == 1000
+    for loss in ("large_margin", "gaussian"):
+        final = settings_of("matched", "mlp", loss, epochs=1)
+        searched = trial_settings(FULL, trials(FULL, [(loss, "mlp")])[0])
+        assert replace(searched, epochs=1, learning_rate=2e-3, weight_decay=1e-2) == final
 
 
 def test_unknown_losses_name_the_nearest() -> None:
@@ -147,14 +134,14 @@ def test_held_out_seeds_are_held_out() -> None:
 
 def test_every_loss_has_the_same_search() -> None:
     pairs = [("linear", "mlp"), ("arcface", "mlp"), ("supcon", "transformer")]
-    assert len(trials(FULL, pairs)) == 3 * 12 * 5 * 3
+    assert len(trials(FULL, pairs)) == 3 * 15 * 5 * 3
     grids = []
     for pair in pairs:
         how = [trial_settings(FULL, trial) for trial in trials(FULL, [pair])]
         grids.append({(one.learning_rate, one.weight_decay) for one in how})
         assert {one.epochs for one in how} == {FULL.search_epochs(pair[1])}
     assert grids[0] == grids[1] == grids[2]
-    assert len(grids[0]) == 12
+    assert len(grids[0]) == 15
 
 
 def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
@@ -170,7 +157,8 @@ def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "edge"), [((1, 1), False), ((1, 0), False), ((0, 1), True), ((3, 1), True), ((2, 2), True)]
+    ("choice", "edge"),
+    [((1, 1), False), ((1, 0), False), ((0, 1), True), ((3, 1), False), ((4, 1), True), ((2, 2), True)],
 )
 def test_no_weight_decay_is_no_edge(choice: tuple[int, int], edge: bool) -> None:
     assert at_edge(FULL, choice) == edge
@@ -208,19 +196,55 @@ def test_a_damaged_note_of_the_search_costs_a_search(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again["linear", "mlp"].late, first["linear", "mlp"].late)
 
 
-def test_pieces_of_tuned_work_hold_four_losses_with_both_models() -> None:
+def test_pieces_of_tuned_work_hold_four_losses_or_five_with_both_models() -> None:
     groups = EXPERIMENT.groups(cells(FULL))
     untuned, tuned = groups[:2], groups[2:]
     assert [{cell.loss for cell in group} for group in untuned] == [set(APPENDIX)] * 2
-    assert [len({cell.loss for cell in group}) for group in tuned] == [4] * 5
+    assert [len({cell.loss for cell in group}) for group in tuned] == [4, 4, 4, 4, 5]
     assert all({cell.model for cell in group} == {"mlp", "transformer"} for group in tuned)
     assert piece_of("harmonic") == piece_of("linear") == 0
 
 
-def test_figures_show_every_rival_and_the_search() -> None:
-    with house_style():
-        pictures = EXPERIMENT.figures(SPEC, results(leading))
-        axes = pictures["effects_structure_matched"].figure.axes[0]
-        labels = [label.get_text() for label in axes.get_yticklabels()]
-        assert labels == [arm.label for name, arm in ARMS.items() if name != "harmonic"]
-        assert len([axes for axes in pictures["search_mlp"].figure.axes if axes.get_visible()]) == len(ARMS)
+@pytest.mark.parametrize("loss", ["supcon", "infonce", "contrastive"])
+def test_losses_over_pairs_learn_to_add(loss: str, tmp_path: Path) -> None:
+    cell = RivalCell("matched", "modular_addition", "mlp", ARMS[loss].head, 0.8, 1, loss)
+    usual = settings_of("matched", "mlp", loss, epochs=90)
+    how = replace(usual, learning_rate=FULL.learning_rates[-1], weight_decay=0.0)
+    ((_, found),) = train([cell], lambda cell: how, Context(tmp_path), snapshots=2)
+    assert mean_accuracy(found.curves["test_accuracy"], LATE) > 10 / 31
+
+
+def test_what_an_untied_head_learned_is_kept(tmp_path: Path) -> None:
+    # Of whose 42 tokens 40 are shown.
+    own = [
+        RivalCell("matched", "equivalence", model, "linear", 0.8, 3, loss)
+        for model, loss in (("mlp", "linear_untied"), ("transformer", "linear_untied"), ("mlp", "linear"))
+    ]
+
+    def how(cell: RivalCell) -> Settings:
+        return settings_of(cell.protocol, cell.model, cell.loss, epochs=2)
+
+    def run(**options: bool) -> dict[RivalCell, CellResult]:
+        return dict(train(own, how, Context(tmp_path), snapshots=2, **options))
+
+    plain, kept = run(), run(centres=True)
+    for cell in own:
+        assert "centres" not in plain[cell].arrays
+        for name, array in plain[cell].arrays.items():
+            np.testing.assert_array_equal(kept[cell].arrays[name], array)
+        (compacted,) = (one for _, one in compact([(cell, kept[cell])]))
+        if cell.loss == "linear":
+            assert "centres" not in kept[cell].arrays
+            assert compacted.metrics["centre_structure"] is None
+            continue
+        centres = compacted.arrays["centres"]
+        assert centres.shape == compacted.arrays["embedding"].shape == (1, 40, 16)
+        assert centres.dtype == np.float32
+        # Trained, and not what the embedding holds.
+        torch.manual_seed(cell.seed)
+        start = how(cell).build(task_of(cell), cell.model, "linear")
+        before = start.head.weight.detach()[task_of(cell).shown].numpy()
+        assert 0 < np.abs(centres[0] - before).max() < 0.5
+        assert np.abs(centres - compacted.arrays["embedding"]).max() > 0.1
+        want = structure_score(task_of(cell).structure, centres[0].astype(float))
+        assert compacted.metrics["centre_structure"] == want != compacted.metrics["structure"]

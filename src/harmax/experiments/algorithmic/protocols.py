@@ -46,13 +46,15 @@ class Settings:
     softening: float = 0.0
     penalty: float = 0.0
     dropout_in_tests: bool = False
+    options: tuple[tuple[str, float], ...] = ()
+    """What else the head is built with, by name."""
 
     def build(self, task: Task, model: str, head: str) -> torch.nn.Module:
         """Build the model for a task, from torch's global random numbers."""
         powered = {"exponent": self.exponent, "softening": self.softening}
         # Not every head knows the word.
         options: dict[str, Any] = powered if head in POWERED else {"bias": True} if self.bias else {}
-        return MODELS[model](task.vocabulary, task.inputs, head=head, tied=self.tied, **options)
+        return MODELS[model](task.vocabulary, task.inputs, head=head, tied=self.tied, **options, **dict(self.options))
 
 
 def settings(protocol: str, model: str, head: str, *, epochs: int) -> Settings:

@@ -41,7 +41,12 @@ C = TypeVar("C", bound=RunCell)
 
 
 def train(
-    cells: Sequence[C], settings: Callable[[C], Settings], context: Context, *, snapshots: int = 48
+    cells: Sequence[C],
+    settings: Callable[[C], Settings],
+    context: Context,
+    *,
+    snapshots: int = 48,
+    centres: bool = False,
 ) -> Iterator[tuple[C, CellResult]]:
     """Train cells, as many together as share a shape, and yield each one's result once its ensemble is trained.
 
@@ -50,6 +55,8 @@ def train(
         settings: how to train a cell.
         context: where to compute, and where to keep partial state.
         snapshots: how often the embedding is kept.
+        centres: whether to keep the weight of an untied head too, as it is at the end: array "centres", (1, K, D),
+            the rows of the shown tokens.
     """
     stacks: dict[tuple[str, str, int, Settings], list[C]] = {}
     for cell in cells:
@@ -84,7 +91,13 @@ def train(
     for job, history in fit_all(jobs, progress=context, checkpoint=context.scratch, workers=workers):
         for index, cell in enumerate(found[id(job)]):
             result = result_of(cell, settings(cell), history, index, snapshots)
-            learned = job.ensemble[index].head
+            trained = job.ensemble[index]
+            # A tied weight is a parameter once, under the name of the embedding.
+            weight = dict(trained.named_parameters()).get("head.weight") if centres else None
+            if weight is not None:
+                kept = weight.detach()[None, task_of(cell).shown].numpy()
+                result = replace(result, arrays={**result.arrays, "centres": kept})
+            learned = trained.head
             if isinstance(learned, LearnableHarmonicHead):
                 result = replace(result, metrics={**result.metrics, "exponent": learned.exponent.item()})
             yield cell, result

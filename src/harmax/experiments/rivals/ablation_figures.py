@@ -8,8 +8,9 @@ from harmax.experiments.algorithmic import planes
 from harmax.experiments.algorithmic.runs import TITLES
 from harmax.experiments.algorithmic.training import RunCell, task_of
 from harmax.experiments.palette import HEAD_STYLES, MODEL_STYLES, HeadStyle
+from harmax.experiments.rivals.comparisons import switches
 from harmax.experiments.rivals.drawn import draw_effects
-from harmax.experiments.rivals.outcomes import BODIES, SCORES, Place, StudySpec, collect, contrast
+from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, StudySpec, collect, contrast
 from harmax.experiments.spec import Picture
 from harmax.store import CellResult
 
@@ -22,11 +23,7 @@ HEADS: dict[str, HeadStyle] = {
     "dot_harmax": HeadStyle("Inner product, HarMax", HEAD_STYLES["harmonic_2"].color, ":"),
     "harmonic": HeadStyle("Distance, HarMax", HEAD_STYLES["harmonic"].color, "-"),
 }
-SWITCHES: dict[str, dict[str, float]] = {
-    "distance": {"l2": 0.5, "harmonic": 0.5, "linear": -0.5, "dot_harmax": -0.5},
-    "HarMax": {"dot_harmax": 0.5, "harmonic": 0.5, "linear": -0.5, "l2": -0.5},
-    "interaction": {"harmonic": 1.0, "l2": -1.0, "dot_harmax": -1.0, "linear": 1.0},
-}
+SWITCHES = switches("dot_harmax")
 """Weights of the four heads in each effect."""
 
 Results = Mapping[RunCell, CellResult]
@@ -35,14 +32,16 @@ Results = Mapping[RunCell, CellResult]
 def figures(spec: StudySpec, results: Results) -> dict[str, Picture]:
     """Draw the effects, a figure a protocol, and the embeddings, a figure a protocol and model."""
     drawn = {}
+    outcomes = collect(results, lambda cell: cell.head)
     for protocol in spec.protocols:
         if not any(cell.protocol == protocol for cell in results):
             continue
         drawn[f"effects_{protocol}"] = Picture(
-            draw_switches(spec, protocol, results),
-            f"What each switch does to the scores, protocol {protocol}: mean over seeds and 95 % interval, by task and "
-            "averaged over tasks (last row); grey where the interval spans 0. Distance and HarMax: mean effect of a "
-            "switch over the two settings of the other; interaction: how much more each does with the other on.",
+            draw_switches(spec, protocol, outcomes, SWITCHES),
+            f"What each switch does to the scores, protocol {protocol}, untuned: mean over seeds and 95 % interval, by "
+            "task and averaged over tasks (last row); grey where the interval spans 0. Distance and HarMax: mean "
+            "effect of a switch over the two settings of the other; interaction: how much more each does with the "
+            "other on.",
         )
         for model in spec.models:
             found = {cell: one for cell, one in results.items() if (cell.protocol, cell.model) == (protocol, model)}
@@ -55,15 +54,16 @@ def figures(spec: StudySpec, results: Results) -> dict[str, Picture]:
     return drawn
 
 
-def draw_switches(spec: StudySpec, protocol: str, results: Results) -> "Figure":
+def draw_switches(
+    spec: StudySpec, protocol: str, outcomes: Outcomes, effects: Mapping[str, Mapping[str, float]]
+) -> "Figure":
     """Draw a row a score, a column an effect."""
-    outcomes = collect(results, lambda cell: cell.head)
     whole = {model: Place(protocol, model, spec.tasks_under(protocol)) for model in spec.models}
     labels = [place.words for place in next(iter(whole.values())).each()]
     figure = drawing.new_figure(10, len(SCORES) * (0.28 * len(labels) + 0.75) + 0.6)
-    grid = figure.subplots(len(SCORES), len(SWITCHES), sharey=True, sharex="row", squeeze=False)
+    grid = figure.subplots(len(SCORES), len(effects), sharey=True, sharex="row", squeeze=False)
     for row, (score, words) in zip(grid, SCORES.items(), strict=True):
-        for axes, (name, weights) in zip(row, SWITCHES.items(), strict=True):
+        for axes, (name, weights) in zip(row, effects.items(), strict=True):
             draw_effects(
                 axes,
                 labels,

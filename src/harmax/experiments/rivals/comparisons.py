@@ -1,21 +1,55 @@
-"""Every loss against a reference, task by task: effect sizes first, then p-values corrected for how many there are."""
+"""Comparisons of many at once: every loss against a reference, one arm against all others, and two switches crossed.
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+Effect sizes come first, then p-values, corrected by Holm's rule for how many there are. Wherever a level is shared out
+among several intervals, the corrected p-value must agree: at such levels a bootstrap of 20 values is too short.
+"""
 
-from harmax.analysis import PairedDifference, holm
-from harmax.experiments.rivals.outcomes import SCORES, Outcomes, Place, epochs_versus, versus
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from harmax.analysis import PairedDifference, bootstrap_interval, holm, paired_difference
+from harmax.experiments.algorithmic.measures import shared_level
+from harmax.experiments.rivals.arms import ARMS
+from harmax.experiments.rivals.outcomes import (
+    SCORES,
+    Outcomes,
+    Place,
+    contrast,
+    epochs_versus,
+    per_seed,
+    versus,
+    written,
+)
+from harmax.experiments.spec import Table
 
 SIGNIFICANT = 0.05
 EPOCHS = "epochs"
 MEASURES = {**SCORES, EPOCHS: "epochs until it generalises"}
+ELSEWHERE = "Structure elsewhere: mean over seeds [95 %]"
 BETTER, WORSE, UNDECIDED = OUTCOMES = ("better", "worse", "undecided")
 
 
+def reference_of(loss: str, base: str, protocol: str) -> str:
+    """Return what an arm is held against: the reference, or its untied variant where the arm is untied too.
+
+    A variant of the reference itself is held against the reference: the difference is what tying or bias do. Under the
+    authors' protocol there are no variants, and the reference is tied or not as their code has it.
+
+    >>> reference_of("arcface", "harmonic", "matched"), reference_of("supcon", "harmonic", "matched")
+    ('harmonic', 'harmonic_untied')
+    >>> reference_of("harmonic_untied", "harmonic", "matched"), reference_of("supcon", "harmonic", "authors")
+    ('harmonic', 'harmonic')
+    """
+    arm = ARMS[loss]
+    alike = arm.tied or arm.head == ARMS[base].head
+    return base if alike or protocol == "authors" else f"{base}_untied"
+
+
 class Compared(NamedTuple):
-    """One loss against the reference on one task with one model."""
+    """One loss against its reference on one task with one model."""
 
     loss: str
+    against: str
     place: Place
     found: PairedDifference
     """Loss minus reference."""
@@ -26,26 +60,26 @@ class Compared(NamedTuple):
 
 
 def compare_all(
-    outcomes: Outcomes, places: Sequence[Place], losses: Sequence[str], reference: str, measure: str
+    outcomes: Outcomes, places: Sequence[Place], losses: Sequence[str], base: str, measure: str
 ) -> list[Compared]:
-    """Compare losses with a reference by one measure; the family of tests is all that is returned.
+    """Compare losses with what each is held against, by one measure; the family of tests is all that is returned.
 
     Args:
         outcomes: by loss.
         places: one task each.
         losses: to compare.
-        reference: to be held against; it is left out of the losses.
+        base: to be held against, tied or untied as `reference_of` says; it is left out of the losses.
         measure: a key of `MEASURES`; of epochs the median difference is taken, of scores the mean.
     """
     compare: Callable[..., PairedDifference | None] = epochs_versus if measure == EPOCHS else _by_score(measure)
-    pairs = [(loss, place) for loss in losses if loss != reference for place in places]
-    tried = [(loss, place, compare(outcomes, place, loss, reference)) for loss, place in pairs]
-    found = [(loss, place, one) for loss, place, one in tried if one is not None]
+    pairs = [(loss, reference_of(loss, base, at.protocol), at) for loss in losses if loss != base for at in places]
+    tried = [(loss, against, place, compare(outcomes, place, loss, against)) for loss, against, place in pairs]
+    found = [(loss, against, place, one) for loss, against, place, one in tried if one is not None]
     corrected = holm([one.rank_p for *_, one in found])
     sign = -1 if measure == EPOCHS else 1
     return [
-        Compared(loss, place, one, p, _outcome(one, p, sign))
-        for (loss, place, one), p in zip(found, corrected, strict=True)
+        Compared(loss, against, place, one, p, _outcome(one, p, sign))
+        for (loss, against, place, one), p in zip(found, corrected, strict=True)
     ]
 
 
@@ -58,3 +92,132 @@ def _outcome(found: PairedDifference, p: float, sign: int) -> str:
     if above is None or p >= SIGNIFICANT:
         return UNDECIDED
     return BETTER if above == (sign > 0) else WORSE
+
+
+class AllBelow(NamedTuple):
+    """Whether no arm passes what it is held against by more than a limit, and every difference."""
+
+    holds: bool | None
+    found: dict[str, PairedDifference]
+    """Arm minus what it is held against."""
+
+    @property
+    def best(self) -> str:
+        """The arm that comes out best."""
+        return max(self.found, key=lambda arm: self.found[arm].difference.estimate)
+
+    @property
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """Every difference with its interval, for a verdict."""
+        return {f"difference_{arm}": one.difference._asdict() for arm, one in self.found.items()}
+
+
+RULE = (
+    "broken where one lies above, its interval at the level shared among them and its signed-rank test corrected by "
+    "Holm's rule for them"
+)
+"""How `all_below` breaks, for the texts of claims."""
+
+
+def all_below(
+    outcomes: Outcomes, place: Place, pairs: Mapping[str, str], score: str, *, limit: float = 0.0
+) -> AllBelow:
+    """Judge a claim about all of some arms: that none passes its reference by more than a limit.
+
+    It holds where every difference lies below the limit with its 95 % interval: if it is wrong somewhere, that one
+    rarely comes out right, whatever the others do. It is broken where one lies above the limit, because one of many
+    does so by chance, at the level shared among them *and* by the signed-rank test against the limit, corrected by
+    Holm's rule for all of them.
+
+    Args:
+        outcomes: by arm.
+        place: where.
+        pairs: by arm, what it is held against.
+        score: a key of `SCORES`.
+        limit: of the difference.
+    """
+    values = {
+        arm: list(per_seed(outcomes, place, {arm: 1.0, against: -1.0}, score).values())
+        for arm, against in pairs.items()
+    }
+    values = {arm: own for arm, own in values.items() if own}
+    found = {arm: _against(own, 0.0, 0.95) for arm, own in values.items()}
+    strict = [_against(own, limit, shared_level(len(pairs))) for own in values.values()]
+    corrected = holm([one.rank_p for one in strict])
+    broken = any(one.difference.above(0) and p < SIGNIFICANT for one, p in zip(strict, corrected, strict=True))
+    below = len(found) == len(pairs) and all(one.difference.above(limit) is False for one in found.values())
+    return AllBelow(False if broken else True if below and found else None, found)
+
+
+def _against(values: Sequence[float], limit: float, level: float) -> PairedDifference:
+    return paired_difference(values, [limit] * len(values), statistic="mean", level=level)
+
+
+def switches(dot_harmax: str) -> dict[str, dict[str, float]]:
+    """Return the weights of four arms in the two main effects and the interaction.
+
+    Args:
+        dot_harmax: the arm that stands for the inner product under HarMax.
+    """
+    return {
+        "distance": {"l2": 0.5, "harmonic": 0.5, "linear": -0.5, dot_harmax: -0.5},
+        "HarMax": {dot_harmax: 0.5, "harmonic": 0.5, "linear": -0.5, "l2": -0.5},
+        "interaction": {"harmonic": 1.0, "l2": -1.0, dot_harmax: -1.0, "linear": 1.0},
+    }
+
+
+def effect_rows(
+    outcomes: Outcomes, places: Iterable[Place], effects: Mapping[str, Mapping[str, float]]
+) -> list[dict[str, Any]]:
+    """Tabulate effects by place and score; p-values are corrected for all of one protocol and score."""
+    rows: list[dict[str, Any]] = []
+    families: dict[tuple[str, str], list[tuple[dict[str, Any], str, float]]] = {}
+    for place in places:
+        for score, words in SCORES.items():
+            found = {name: contrast(outcomes, place, weights, score) for name, weights in effects.items()}
+            row: dict[str, Any] = {
+                **place.columns,
+                "score": words,
+                "seeds": len(per_seed(outcomes, place, effects["interaction"], score)),
+                **{name: written(one) for name, one in found.items()},
+                **{f"p, Holm, {name}": None for name in found},
+            }
+            rows.append(row)
+            family = families.setdefault((place.protocol, score), [])
+            family += [(row, f"p, Holm, {name}", one.rank_p) for name, one in found.items() if one]
+    for family in families.values():
+        for (row, column, _), p in zip(family, holm([p for *_, p in family]), strict=True):
+            row[column] = p
+    return rows
+
+
+def elsewhere(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> tuple[Table, ...]:
+    """Tabulate structure where runs have it elsewhere than in the rows that are judged; nothing where none has.
+
+    That is the head's own weight where it is not the embedding, and the rows as they are where they are judged at
+    length one. A diverged run counts as 0.
+
+    Args:
+        outcomes: by arm.
+        places: every task of each is looked at alone.
+        arms: the label of each arm.
+    """
+    rows = []
+    for place in [whole._replace(tasks=(task,)) for whole in places for task in whole.tasks]:
+        for arm, label in arms.items():
+            there = outcomes.get((place.protocol, place.model, place.tasks[0], arm), {})
+            found = [one.metrics for one in there.values()]
+            untied = any(one.get("centre_structure") is not None for one in found)
+            scaled = any(one.get("structure_raw", one["structure"]) != one["structure"] for one in found)
+            if untied or scaled:
+                columns = {
+                    "structure, as judged": _mean_of(found, "structure"),
+                    "of the rows as they are": _mean_of(found, "structure_raw") if scaled else "",
+                    "of the head's own weight": _mean_of(found, "centre_structure") if untied else "",
+                }
+                rows.append({**place.columns, "arm": label, "runs": len(found), **columns})
+    return (Table(ELSEWHERE, tuple(rows)),) if rows else ()
+
+
+def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:
+    return str(bootstrap_interval([one.get(name) or 0.0 for one in found], statistic="mean"))

@@ -22,6 +22,7 @@ from harmax.analysis.arrays import rank_correlation
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
+from harmax.experiments.rivals.comparisons import RULE, all_below, elsewhere
 from harmax.experiments.rivals.exponents_figures import LEARNED, arm_of, figures
 from harmax.experiments.rivals.outcomes import (
     BODIES,
@@ -35,7 +36,6 @@ from harmax.experiments.rivals.outcomes import (
     epoch_row,
     mean_of,
     per_seed,
-    unbeaten,
     written,
 )
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
@@ -93,7 +93,7 @@ def run_cells(
     spec: ExponentSpec, group: Sequence[ExponentCell], context: Context
 ) -> Iterable[tuple[ExponentCell, CellResult]]:
     """Train the runs of one protocol, all fixed exponents of a model together."""
-    return compact(train(group, partial(settings_of, spec), context, snapshots=2))
+    return compact(train(group, partial(settings_of, spec), context, snapshots=2, centres=True))
 
 
 UNBEATEN = {
@@ -108,11 +108,8 @@ KNOWN = (
 
 
 def _claims_of(protocol: str, model: str) -> list[Claim]:
-    tail = f"mean over tasks, {BODIES[model]}, {protocol} protocol"
-    rule = (
-        f"Holds where every difference lies below {MARGIN} with its 95 % interval, broken where one lies above, the "
-        "level shared among them"
-    )
+    tail = f"mean over tasks, {BODIES[model]}, {protocol} protocol, untuned"
+    rule = f"Holds where every difference lies below {MARGIN} with its 95 % interval; {RULE}"
     trend = (
         "Structure falls as the exponent grows: the rank correlation of the two, taken within a seed, lies below 0 "
         "with its 95 % interval over seeds (broken: above)"
@@ -132,12 +129,12 @@ CLAIMS = tuple(
 def judge_unbeaten(results: Results, place: Place, arms: Sequence[str], ours: str, score: str) -> Finding:
     """Judge one arm against all fixed exponents."""
     others = [arm for arm in arms if arm not in (ours, LEARNED)]
-    holds, found = answer = unbeaten(collect(results, arm_of), place, ours, others, score)
+    answer = all_below(collect(results, arm_of), place, dict.fromkeys(others, ours), score, limit=MARGIN)
     return Finding(
-        holds,
-        f"The best other exponent is {answer.best}: {SCORES[score]} {written(found[answer.best])} more than "
+        answer.holds,
+        f"The best other exponent is {answer.best}: {SCORES[score]} {written(answer.found[answer.best])} more than "
         f"{'the learnable one' if ours == LEARNED else ours}, mean of {len(place.tasks)} tasks.",
-        {f"difference_{arm}": one.difference._asdict() for arm, one in found.items()},
+        answer.numbers,
     )
 
 
@@ -199,7 +196,8 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
         f"The learnable exponent after training, from {START:g}",
         tuple(_learned_row(outcomes, place) for place in places if len(place.tasks) == 1),
     )
-    return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), (scores, epochs, learned))
+    tables = (scores, epochs, learned, *elsewhere(outcomes, spec.places(), {arm: arm for arm in spec.arms}))
+    return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
 
 
 def _learned_row(outcomes: Any, place: Place) -> dict[str, Any]:

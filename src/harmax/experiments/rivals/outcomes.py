@@ -1,9 +1,13 @@
 """What one run of a study is judged by, and how arms are compared: within a seed first, over seeds then.
 
-A run has three scores, of which 1 is the best: its accuracy on the test rows after the last epoch, the share of its
-embedding's variance in two components, and the structure of its task in the embedding (`measures.MAIN`; a residual
-counts as 1 minus it). A diverged run scores 0 in all. Two epochs come with them: from when on it has learnt and from
-when on it generalises, never being infinity.
+A run has three scores, of which 1 is the best: its accuracy on the test rows, averaged over the last tenth of its
+epochs; the share of its embedding's variance in two components; and the structure of its task in the embedding
+(`measures.MAIN`; a residual counts as 1 minus it). The latter two look at rows as the head does: at length one where it
+sees their directions alone (`DIRECTIONS`), with `structure_raw` beside, on the rows as they are. A diverged run has 0
+in all, and an embedding whose rows are all the same has 0 in these two; that is not the least there is, since a rank
+correlation (genealogy) and a silhouette (permutation) can be negative. `centre_structure` is the structure of the
+head's own weight, where it is not the embedding. Two epochs come with them: from when on a run has learnt and from when
+on it generalises, never being infinity.
 
 A comparison is a weighted sum of the scores of arms that ran on one seed, averaged over tasks where there are several;
 the interval and the tests are over seeds. They speak of other seeds, not of other tasks.
@@ -11,7 +15,7 @@ the interval and the tests are over seeds. They speak of other seeds, not of oth
 
 # K shown tokens, D features
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,18 +33,22 @@ from harmax.data import PROTOCOLS, TASKS, Structure
 from harmax.experiments import drawing
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.epochs import in_epochs
-from harmax.experiments.algorithmic.measures import MAIN, last_embedding, measure, shared_level
+from harmax.experiments.algorithmic.measures import MAIN, last_embedding, measure
 from harmax.experiments.algorithmic.runs import LEAST_SEEDS, TITLES
 from harmax.experiments.algorithmic.training import RunCell, task_of
+from harmax.experiments.rivals.arms import DIRECTIONS
 from harmax.experiments.spec import Spec
 from harmax.store import CellResult
 
-SCORES = {"structure": "structure", "variance": "variance in two components", "accuracy": "test accuracy"}
+SCORES = {"structure": "structure", "variance": "variance in two components", "accuracy": "late test accuracy"}
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
 PAPERS_TASKS = ("lattice", "modular_addition")
 """On which the paper's own ablation, exponents and rivals are."""
 POINTS_KEPT = 64  # of a learning curve
 WINDOW = 20  # epochs in a row above 0.9
+LATE = 0.1
+"""Share of the training that counts as its end, in the search and in scores, so that one bad epoch does not decide."""
+SAME = 1e-6  # of the greatest entry: rows that differ by less, in all features, are the same in float32
 MARGIN = 0.05
 """Of a score: what is less is no difference worth a claim."""
 
@@ -123,21 +131,53 @@ def compact(cells: Iterable[tuple[C, CellResult]]) -> Iterable[tuple[C, CellResu
 
 
 def scores_of(cell: RunCell, result: CellResult) -> dict[str, float | None]:
-    """Return the three scores and the two epochs of a run; the curves must be whole."""
+    """Return the three scores and the two epochs of a run, and structure otherwise seen; the curves must be whole."""
     embedding = last_embedding(result)
     if embedding is None:
-        return {**dict.fromkeys(SCORES, 0.0), "train_epoch": None, "test_epoch": None}
+        zeros = dict.fromkeys((*SCORES, "structure_raw"), 0.0)
+        return {**zeros, "centre_structure": None, "train_epoch": None, "test_epoch": None}
+    structure = task_of(cell).structure
+    seen = as_seen(cell.head, embedding)
+    score = structure_score(structure, seen)
+    centres = result.arrays.get("centres")
     return {
-        "structure": structure_score(task_of(cell).structure, embedding),
-        "variance": explained_variance(embedding),
-        "accuracy": float(result.curves["test_accuracy"][-1]),
+        "structure": score,
+        "variance": 0.0 if is_constant(seen) else explained_variance(seen),
+        "accuracy": mean_accuracy(result.curves["test_accuracy"], LATE),
+        "structure_raw": score if seen is embedding else structure_score(structure, embedding),
+        "centre_structure": None if centres is None else structure_score(structure, as_seen(cell.head, centres[-1])),
         "train_epoch": grokking_epoch(result.curves["train_accuracy"], window=WINDOW),
         "test_epoch": grokking_epoch(result.curves["test_accuracy"], window=WINDOW),
     }
 
 
+def mean_accuracy(curve: np.ndarray, share: float) -> float:
+    """Return the mean over the last share of a curve, one epoch at least.
+
+    >>> mean_accuracy(np.array([0.0, 0.2, 0.8, 1.0]), 0.5)
+    0.9
+    """
+    return float(np.mean(curve[-max(1, round(share * len(curve))) :], dtype=np.float64))
+
+
+def as_seen(head: str, rows_KD: np.ndarray) -> np.ndarray:
+    """Return rows in float64 as a head sees them: divided by their length where it sees directions alone."""
+    rows_KD = np.asarray(rows_KD, dtype=np.float64)
+    if head not in DIRECTIONS:
+        return rows_KD
+    length_K1 = np.linalg.norm(rows_KD, axis=1, keepdims=True)
+    return rows_KD / np.where(length_K1 == 0, 1.0, length_K1)
+
+
+def is_constant(rows_KD: np.ndarray) -> bool:
+    """Whether all rows are the same, up to what float32 can tell apart."""
+    return bool(np.ptp(rows_KD, axis=0).max() <= SAME * np.abs(rows_KD).max())
+
+
 def structure_score(structure: Structure, embedding_KD: np.ndarray) -> float:
-    """Return how much of a task's structure an embedding shows, 1 being all of it."""
+    """Return how much of a task's structure an embedding shows, 1 being all of it; 0 where all rows are the same."""
+    if is_constant(embedding_KD):
+        return 0.0
     main = MAIN[structure.kind]
     if structure.kind == "group":
         # Without the null, which a score does not need and which takes hundreds of times as long.
@@ -237,45 +277,3 @@ def written(found: PairedDifference | None) -> str | None:
         return None
     middle, low, high = found.difference
     return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}]"
-
-
-def holds_everywhere(ours: Sequence[bool | None], strict: Sequence[bool | None]) -> bool | None:
-    """Judge a claim that is a conjunction: all must hold, and one that breaks at the shared level breaks it.
-
-    `ours` are intervals' answers at 95 %: if the claim is wrong somewhere, that one rarely comes out right, whatever
-    the others do. `strict` are the answers at the level shared out among them: one of many is wrong by chance.
-    """
-    return False if False in strict else True if all(answer is True for answer in ours) else None
-
-
-class Unbeaten(NamedTuple):
-    """Whether no other arm beats one by more than the margin, and how much better each is."""
-
-    holds: bool | None
-    found: dict[str, PairedDifference]
-
-    @property
-    def best(self) -> str:
-        """The arm that comes out best against it."""
-        return max(self.found, key=lambda arm: self.found[arm].difference.estimate)
-
-
-def unbeaten(outcomes: Outcomes, place: Place, ours: str, others: Sequence[str], score: str) -> Unbeaten:
-    """Judge whether no other arm is better than one by more than the margin.
-
-    It holds where every difference lies below the margin with its 95 % interval, and is broken where one lies above it,
-    the level shared out among the others.
-    """
-    level = shared_level(len(others))
-    pairs = [(other, versus(outcomes, place, other, ours, score)) for other in others]
-    found = {other: one for other, one in pairs if one is not None}
-    strict = [versus(outcomes, place, other, ours, score, level=level) for other in found]
-    within = [_not(one.difference.above(MARGIN)) for one in found.values()]
-    return Unbeaten(
-        holds_everywhere(within, [_not(one.difference.above(MARGIN)) for one in strict if one]) if found else None,
-        found,
-    )
-
-
-def _not(answer: bool | None) -> bool | None:
-    return None if answer is None else not answer

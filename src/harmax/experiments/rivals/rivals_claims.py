@@ -3,59 +3,60 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from harmax.experiments.algorithmic.measures import shared_level
-from harmax.experiments.rivals.arms import APPENDIX, ARMS, LOSSES, RivalCell
-from harmax.experiments.rivals.outcomes import (
-    BODIES,
-    MARGIN,
-    SCORES,
-    Place,
-    collect,
-    holds_everywhere,
-    unbeaten,
-    versus,
-    written,
-)
+from harmax.experiments.rivals.arms import APPENDIX, ARMS, LOSSES, RivalCell, reads_out
+from harmax.experiments.rivals.comparisons import RULE, AllBelow, all_below, reference_of, switches
+from harmax.experiments.rivals.outcomes import BODIES, MARGIN, SCORES, Place, collect, contrast, versus, written
 from harmax.experiments.rivals.search import SearchSpec, at_edge
 from harmax.experiments.spec import Claim, Finding, Verdict, conclude
 from harmax.store import CellResult
 
 Results = Mapping[RivalCell, CellResult]
 RIVALS = tuple(name for name in LOSSES if name != "harmonic")
+EVERYTHING = (*LOSSES, *dict.fromkeys(reference_of(loss, "harmonic", "matched") for loss in RIVALS if reads_out(loss)))
+"""What a claim about all rivals needs: harmonic, every rival, and the untied harmonic that some are held against."""
+SQUARE = switches("spherical")
+"""The tuned ablation: p ~ (w . x)^2 stands for the inner product under HarMax."""
+CORNERS = tuple(SQUARE["interaction"])
+EFFECTS = {
+    "distance": "Main effect of the distance",
+    "HarMax": "Main effect of HarMax",
+    "interaction": "Interaction of the two",
+}
 
 
 def _loss(cell: RivalCell) -> str:
     return cell.loss
 
 
+def _held(results: Results, place: Place, score: str, limit: float) -> tuple[AllBelow, dict[str, str]]:
+    """Hold every rival that was run against harmonic, tied or untied as the rival is."""
+    there = {cell.loss for cell in results}
+    pairs = {loss: reference_of(loss, "harmonic", place.protocol) for loss in RIVALS if loss in there}
+    return all_below(collect(results, _loss), place, pairs, score, limit=limit), pairs
+
+
 def judge_first(results: Results, place: Place) -> Finding:
-    """Judge by harmonic against every rival: all must be behind, and one ahead at the shared level breaks it."""
-    outcomes = collect(results, _loss)
-    rivals = [loss for loss in RIVALS if any(cell.loss == loss for cell in results)]
-    level = shared_level(len(rivals))
-    found = {loss: versus(outcomes, place, "harmonic", loss, "structure") for loss in rivals}
-    strict = [versus(outcomes, place, "harmonic", loss, "structure", level=level) for loss in rivals]
-    answers = [one.difference.above(0) if one else None for one in found.values()]
-    behind = [loss for loss, answer in zip(rivals, answers, strict=True) if answer is True]
-    known = {loss: one for loss, one in found.items() if one}
-    nearest = min(known, key=lambda loss: known[loss].difference.estimate)
+    """Judge by every rival against harmonic: all must be behind, and one clearly ahead breaks it."""
+    answer, pairs = _held(results, place, "structure", 0.0)
+    behind = [loss for loss, one in answer.found.items() if one.difference.above(0) is False]
     return Finding(
-        holds_everywhere(answers, [one.difference.above(0) if one else None for one in strict]),
-        f"Clearly behind are {len(behind)} of {len(rivals)}. The strongest rival is {ARMS[nearest].label}: structure "
-        f"of harmonic minus its {written(known[nearest])}, mean of {len(place.tasks)} tasks.",
-        {f"difference_{loss}": one.difference._asdict() for loss, one in known.items()},
+        answer.holds,
+        f"Clearly behind are {len(behind)} of {len(pairs)}. The strongest rival is {ARMS[answer.best].label}: "
+        f"structure {written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of "
+        f"{len(place.tasks)} tasks.",
+        answer.numbers,
     )
 
 
 def judge_unbeaten(results: Results, place: Place) -> Finding:
     """Judge by whether any rival has a higher test accuracy by more than the margin."""
-    rivals = [loss for loss in RIVALS if any(cell.loss == loss for cell in results)]
-    answer = unbeaten(collect(results, _loss), place, "harmonic", rivals, "accuracy")
+    answer, pairs = _held(results, place, "accuracy", MARGIN)
     return Finding(
         answer.holds,
-        f"The most accurate rival is {ARMS[answer.best].label}: test accuracy {written(answer.found[answer.best])} "
-        f"more than harmonic, mean of {len(place.tasks)} tasks.",
-        {f"difference_{loss}": one.difference._asdict() for loss, one in answer.found.items()},
+        f"The most accurate rival is {ARMS[answer.best].label}: {SCORES['accuracy']} "
+        f"{written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of {len(place.tasks)} "
+        "tasks.",
+        answer.numbers,
     )
 
 
@@ -84,6 +85,16 @@ def judge_alike(results: Results, place: Place, ours: str, theirs: str) -> Findi
     )
 
 
+def judge_effect(results: Results, place: Place, name: str) -> Finding:
+    """Judge by the interval of one effect of the two switches."""
+    found = contrast(collect(results, _loss), place, SQUARE[name], "structure")
+    return Finding(
+        found.difference.above(0) if found else None,
+        f"{EFFECTS[name]} in structure: {written(found)}, mean of {len(place.tasks)} tasks.",
+        {"effect": found.difference._asdict() if found else None},
+    )
+
+
 def judge_inside(results: Results, spec: SearchSpec) -> Finding:
     """Judge by the choices at an edge of the grid."""
     chosen = {(cell.loss, cell.model): tuple(result.metrics["choice"]) for cell, result in results.items()}
@@ -97,17 +108,23 @@ def judge_inside(results: Results, spec: SearchSpec) -> Finding:
 
 
 Judge = Callable[..., Finding]
+UNTIED = "those that read classes off features against untied harmonic, all others against tied"
+ABOVE = "Holds where the 95 % interval of the mean over the tasks lies above 0; broken: below"
+SQUARE_WORDS = (
+    "with inner product or distance, softmax or HarMax, each of the four tuned and tied, and spherical softmax, "
+    "p ~ (w . x)^2, for the inner product under HarMax"
+)
 # By name: what is claimed, the losses it needs (None: harmonic and every rival), and the judge.
 JUDGES: dict[str, tuple[str, tuple[str, ...] | None, Judge]] = {
     "structure_first": (
-        "Harmonic loss gives more structure than every rival, each tuned, on average over the tasks. Holds where all "
-        "differences lie above 0 with their 95 % intervals; broken where one lies below, the level shared among them",
+        f"Harmonic loss gives more structure than every rival, each tuned, on average over the tasks ({UNTIED}). Holds "
+        f"where every rival's difference lies below 0 with its 95 % interval; {RULE}",
         None,
         judge_first,
     ),
     "accuracy_unbeaten": (
-        f"No rival, each tuned, is more accurate in test by more than {MARGIN} on average over the tasks. Holds where "
-        "all differences lie below that with their 95 % intervals; broken where one lies above, the level shared",
+        f"No rival, each tuned, is more accurate in test by more than {MARGIN} on average over the tasks ({UNTIED}). "
+        f"Holds where every rival's difference lies below {MARGIN} with its 95 % interval; {RULE}",
         None,
         judge_unbeaten,
     ),
@@ -123,9 +140,15 @@ JUDGES: dict[str, tuple[str, tuple[str, ...] | None, Judge]] = {
         ("harmonic", "linear"),
         partial(judge_better, ours="harmonic", theirs="linear", score="accuracy"),
     ),
+    "untied_over_linear": (
+        "Harmonic loss gives more structure in the input embedding than cross-entropy, both tuned, untied and without "
+        "bias (95 % interval of the mean over the tasks above 0; broken: below)",
+        ("harmonic_untied", "linear_untied"),
+        partial(judge_better, ours="harmonic_untied", theirs="linear_untied", score="structure"),
+    ),
     "tying_is_nothing": (
-        f"Untying changes the structure under harmonic loss by less than {MARGIN} (95 % interval of the mean over the "
-        "tasks inside; broken: outside)",
+        "Untying, and the other initial weights that come with it, change the structure under harmonic loss by less "
+        f"than {MARGIN} (95 % interval of the mean over the tasks inside; broken: outside)",
         ("harmonic", "harmonic_untied"),
         partial(judge_alike, ours="harmonic_untied", theirs="harmonic"),
     ),
@@ -135,18 +158,39 @@ JUDGES: dict[str, tuple[str, tuple[str, ...] | None, Judge]] = {
         ("linear", "linear_bias"),
         partial(judge_alike, ours="linear_bias", theirs="linear"),
     ),
+    "tuned_distance": (
+        f"The distance gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
+        CORNERS,
+        partial(judge_effect, name="distance"),
+    ),
+    "tuned_harmax": (
+        f"HarMax gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
+        CORNERS,
+        partial(judge_effect, name="HarMax"),
+    ),
+    "tuned_interaction": (
+        f"The distance and HarMax reinforce one another in structure: the interaction lies above 0, {SQUARE_WORDS}. "
+        f"{ABOVE}",
+        CORNERS,
+        partial(judge_effect, name="interaction"),
+    ),
 }
 UNTUNED = "untuned_structure_first"
+TIED_UNTUNED = {
+    "mlp": "As in the authors' code cross-entropy alone has a bias; all are tied but for the losses that read classes "
+    "off features",
+    "transformer": "As in the authors' code harmonic is untied here, and the rivals are tied but for the losses that "
+    "read classes off features, so that this is no comparison of losses alone",
+}
 CLAIMS = (
     *(
         Claim(
             f"{UNTUNED}_{model}",
             "Harmonic loss gives more structure than every rival of the appendix at the authors' learning rate and "
-            "weight decay, on average over lattice and modular addition. Holds where all differences lie above 0 with "
-            "their 95 % intervals; broken where one lies below, the level shared among them "
-            f"({BODIES[model]}, authors protocol).",
+            "weight decay, on average over lattice and modular addition. Holds where every rival's difference lies "
+            f"below 0 with its 95 % interval; {RULE}. {TIED_UNTUNED[model]} ({BODIES[model]}, authors protocol).",
             "An appendix compares contrastive, spherical and margin losses; the authors' code applies them to the "
-            "log-probabilities of a harmonic head, here they are as published. No numbers are known here.",
+            "log-probabilities of a harmonic head, here they see the features. No numbers are known here.",
         )
         for model in BODIES
     ),
@@ -175,12 +219,12 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
     protocol = "authors" if name == UNTUNED else "matched"
     _, needed, judged = ("", None, judge_first) if name == UNTUNED else JUDGES[name]
     there = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
-    everything = APPENDIX if name == UNTUNED else LOSSES
+    everything = APPENDIX if name == UNTUNED else EVERYTHING
     own = [cell for cell in there if cell.loss in (needed or everything)]
     missing = set(needed or everything) - {cell.loss for cell in own}
     if missing:
         # Two are enough to say something about; a claim about all of them stays open.
         own = [] if needed is not None or not {"harmonic", "linear"} <= {cell.loss for cell in own} else own
-    short = spec.too_short(full, model) or f"{len(missing)} losses were not run." * bool(missing)
+    short = spec.too_short(full, model) or f"{len(missing)} arms were not run." * bool(missing)
     place = Place(protocol, model, spec.tasks_under(protocol))
     return conclude(claim.id, partial(judged, place=place), own, results, too_short=short)

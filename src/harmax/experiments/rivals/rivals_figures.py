@@ -1,4 +1,4 @@
-"""Figures of the rivals: effect sizes against harmonic, a map of scores, and the surfaces of the search."""
+"""Figures of the rivals: effects against harmonic, the tuned ablation, a map of scores, the surfaces of the search."""
 
 # A arms, T tasks, L learning rates, W weight decays
 
@@ -10,9 +10,12 @@ import numpy as np
 from harmax.experiments import drawing
 from harmax.experiments.algorithmic.runs import TITLES
 from harmax.experiments.palette import MODEL_STYLES
+from harmax.experiments.rivals.ablation_figures import draw_switches
 from harmax.experiments.rivals.arms import ARMS, RivalCell
+from harmax.experiments.rivals.comparisons import reference_of
 from harmax.experiments.rivals.drawn import draw_effects
 from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, per_seed, versus
+from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
 from harmax.experiments.spec import Picture
 from harmax.store import CellResult
 
@@ -23,7 +26,9 @@ if TYPE_CHECKING:
     from harmax.experiments.rivals.rivals import RivalsSpec
 
 Results = Mapping[RivalCell, CellResult]
-COLUMNS = 5
+COLUMNS = 7
+UNTIED = "\N{DAGGER}"
+NOTE = f" {UNTIED}: untied, as is the harmonic loss that it is held against."
 HOW = {"matched": "each loss tuned", "authors": "untuned"}
 
 
@@ -41,8 +46,16 @@ def figures(spec: "RivalsSpec", results: Results) -> dict[str, Picture]:
                 drawn[f"effects_{score}_{protocol}"] = Picture(
                     draw_comparisons(spec, outcomes, protocol, losses, score),
                     f"{words.capitalize()} of each loss minus that of harmonic loss; {title}: mean over seeds and 95 % "
-                    "interval, grey where it spans 0. To the right of 0 a loss is better than harmonic.",
+                    "interval, grey where it spans 0. To the right of 0 a loss is better than harmonic."
+                    + (NOTE if protocol == "matched" else ""),
                 )
+        if protocol == "matched" and set(CORNERS) <= set(losses):
+            drawn["tuned_effects"] = Picture(
+                draw_switches(spec, protocol, outcomes, SQUARE),
+                f"What distance and HarMax do to the scores, protocol {protocol}, each of the four losses tuned: mean "
+                "over seeds and 95 % interval, grey where it spans 0. Spherical softmax, p ~ (w . x)^2, stands for the "
+                "inner product under HarMax.",
+            )
         drawn[f"scores_{protocol}"] = Picture(
             draw_scores(spec, outcomes, protocol, losses), f"Scores in hundredths, means over seeds; {title}."
         )
@@ -62,15 +75,16 @@ def draw_comparisons(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, loss
     """Draw a row a loss, a column a task and one for their mean."""
     whole = {model: Place(protocol, model, spec.tasks_under(protocol)) for model in spec.models}
     others = [loss for loss in losses if loss != "harmonic"]
+    against = {loss: reference_of(loss, "harmonic", protocol) for loss in others}
     columns = next(iter(whole.values())).each()
     figure = drawing.new_figure(1.75 * len(columns) + 2.2, 0.27 * len(others) + 1.4)
     grid = figure.subplots(1, len(columns), sharex=True, sharey=True, squeeze=False)[0]
     for place, axes in enumerate(grid):
         draw_effects(
             axes,
-            [ARMS[loss].label for loss in others],
+            [ARMS[loss].label + UNTIED * (against[loss] != "harmonic") for loss in others],
             {
-                model: [versus(outcomes, there.each()[place], loss, "harmonic", score) for loss in others]
+                model: [versus(outcomes, there.each()[place], loss, against[loss], score) for loss in others]
                 for model, there in whole.items()
             },
         )
@@ -133,7 +147,7 @@ def _draw_map(axes: "Axes", values: np.ndarray) -> None:
     for place, value in np.ndenumerate(values):
         if np.isfinite(value):
             color = "white" if value > 0.5 else "#222222"
-            axes.text(place[1], place[0], f"{100 * value:.0f}", ha="center", va="center", fontsize=7, color=color)
+            axes.text(place[1], place[0], f"{round(100 * value)}", ha="center", va="center", fontsize=7, color=color)
 
 
 def _rectangle(corner: tuple[float, float], **style: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tables of the rivals: the verdicts, every comparison behind them, the whole search, and the epochs."""
+"""Tables of the rivals: verdicts, every comparison behind them, the tuned ablation, the search, and the epochs."""
 
 # L learning rates, W weight decays
 
@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 from harmax.experiments.algorithmic.epochs import in_epochs
 from harmax.experiments.algorithmic.runs import TITLES
 from harmax.experiments.rivals.arms import ARMS, RivalCell
-from harmax.experiments.rivals.comparisons import EPOCHS, MEASURES, OUTCOMES, Compared, compare_all
+from harmax.experiments.rivals.comparisons import (
+    EPOCHS,
+    MEASURES,
+    OUTCOMES,
+    Compared,
+    compare_all,
+    effect_rows,
+    elsewhere,
+    reference_of,
+)
 from harmax.experiments.rivals.outcomes import (
     BODIES,
     SCORES,
@@ -21,6 +30,7 @@ from harmax.experiments.rivals.outcomes import (
     versus,
     written,
 )
+from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
 from harmax.experiments.rivals.search import SearchSpec, at_edge
 from harmax.experiments.spec import Table
 from harmax.store import CellResult
@@ -29,6 +39,8 @@ if TYPE_CHECKING:
     from harmax.experiments.rivals.rivals import RivalsSpec
 
 Results = Mapping[RivalCell, CellResult]
+VERDICTS_AGAINST = "Verdicts: each loss against"
+SQUARE_TITLE = "Tuned: distance and HarMax crossed"
 
 
 def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
@@ -37,7 +49,9 @@ def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
     made = [
         *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
         *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
+        square_table(spec, outcomes),
         score_table(spec, outcomes),
+        *elsewhere(outcomes, spec.places(), {loss: ARMS[loss].label for loss in spec.losses}),
         comparison_table(spec, outcomes),
         search_table(spec, results),
         epoch_table(spec, outcomes),
@@ -45,25 +59,27 @@ def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
     return tuple(table for table in made if table.rows)
 
 
-def compared(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, reference: str, measure: str) -> list[Compared]:
-    """Compare all losses with a reference on every task and model of a protocol."""
+def compared(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, base: str, measure: str) -> list[Compared]:
+    """Compare all losses with a reference, tied or untied as they are, on every task and model of a protocol."""
     whole = [place for place in spec.places() if place.protocol == protocol]
     places = [place._replace(tasks=(task,)) for place in whole for task in place.tasks]
-    return compare_all(outcomes, places, spec.losses, reference, measure)
+    return compare_all(outcomes, places, spec.losses, base, measure)
 
 
-def verdict_table(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, reference: str) -> Table:
+def verdict_table(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, base: str) -> Table:
     """Count on how many pairs of task and model each loss is better, worse or undecided against a reference."""
     whole = [place for place in spec.places() if place.protocol == protocol]
     rows = []
     for measure, words in MEASURES.items():
-        found = compared(spec, outcomes, protocol, reference, measure)
+        found = compared(spec, outcomes, protocol, base, measure)
         for loss in dict.fromkeys(one.loss for one in found):
+            against = reference_of(loss, base, protocol)
             counts = Counter(one.outcome for one in found if one.loss == loss)
-            means = {place.model: _mean(outcomes, place, loss, reference, measure) for place in whole}
+            means = {place.model: _mean(outcomes, place, loss, against, measure) for place in whole}
             rows.append(
                 {
                     "loss": ARMS[loss].label,
+                    "against": ARMS[against].label,
                     "measure": words,
                     **{name: counts[name] for name in OUTCOMES},
                     "of": sum(counts.values()),
@@ -71,12 +87,20 @@ def verdict_table(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, referen
                 }
             )
     how = "each loss tuned" if protocol == "matched" else "untuned"
-    title = f"Verdicts: each loss against {ARMS[reference].label}, pairs of task and model; {protocol} protocol, {how}"
+    title = f"{VERDICTS_AGAINST} {ARMS[base].label}, pairs of task and model; {protocol} protocol, {how}"
     return Table(title, tuple(rows))
 
 
 def _mean(outcomes: Outcomes, place: Place, loss: str, reference: str, measure: str) -> str | None:
     return "" if measure == EPOCHS else written(versus(outcomes, place, loss, reference, measure))
+
+
+def square_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
+    """Tabulate what distance and HarMax do where each of the four losses is tuned."""
+    there = [place for place in spec.places() if place.protocol == "matched" and set(CORNERS) <= set(spec.losses)]
+    places = [place for whole in there for place in whole.each()]
+    title = f"{SQUARE_TITLE}, with spherical softmax for the inner product under HarMax: mean over seeds [95 %]"
+    return Table(title, tuple(effect_rows(outcomes, places, SQUARE)))
 
 
 def score_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
@@ -105,14 +129,15 @@ def comparison_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
             "models": BODIES[one.place.model],
             "task": one.place.words,
             "loss": ARMS[one.loss].label,
+            "against": ARMS[one.against].label,
             "measure": MEASURES[measure],
-            "minus harmonic [95 %]": in_epochs(one.found.difference) if measure == EPOCHS else written(one.found),
+            "difference [95 %]": in_epochs(one.found.difference) if measure == EPOCHS else written(one.found),
             "higher on": one.found.greater,
             "lower on": one.found.less,
             "ties": one.found.ties,
             "p, signed ranks": one.found.rank_p,
             "p, Holm": one.p,
-            "than harmonic": one.outcome,
+            "verdict": one.outcome,
         }
         for protocol in spec.protocols
         for measure in MEASURES

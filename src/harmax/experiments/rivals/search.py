@@ -18,14 +18,12 @@ import numpy as np
 from harmax.experiments.algorithmic.protocols import Settings
 from harmax.experiments.algorithmic.training import train
 from harmax.experiments.rivals.arms import ARMS, RivalCell, settings_of
-from harmax.experiments.rivals.outcomes import StudySpec
+from harmax.experiments.rivals.outcomes import LATE, StudySpec, mean_accuracy
 from harmax.experiments.spec import Context
 from harmax.files import DamagedError, read_json, write_json
 from harmax.store import CellResult
 
 TIE = 0.01
-LATE = 0.1
-"""Share of the training that counts as its end, so that one bad epoch does not decide."""
 SHARE_OF_WORK = 0.25  # for progress: about what the search takes of a piece
 
 
@@ -33,7 +31,7 @@ SHARE_OF_WORK = 0.25  # for progress: about what the search takes of a piece
 class SearchSpec(StudySpec):
     """Settings of the search."""
 
-    learning_rates: tuple[float, ...] = (5e-4, 2e-3, 8e-3, 3.2e-2)
+    learning_rates: tuple[float, ...] = (5e-4, 2e-3, 8e-3, 3.2e-2, 1.28e-1)
     weight_decays: tuple[float, ...] = (0.0, 0.01, 0.3)
     search_seeds: tuple[int, ...] = (2001, 2002, 2003, 2004, 2005)
     search_tasks: tuple[str, ...] = ("modular_addition", "genealogy", "permutation")
@@ -143,8 +141,7 @@ def _gather(spec: SearchSpec, results: Mapping[Trial, CellResult]) -> Searched:
 def _accuracy(result: CellResult, share: float) -> float:
     if result.metrics["diverged_at"] is not None:
         return 0.0
-    curve = result.curves["test_accuracy"]
-    return float(np.mean(curve[-max(1, round(share * len(curve))) :]))
+    return mean_accuracy(result.curves["test_accuracy"], share)
 
 
 def _read(path: Path) -> dict[tuple[str, str], Searched]:

@@ -1,0 +1,282 @@
+"""The rivals: planted scores give planted verdicts, tables and figures."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harmax.analysis import bootstrap_interval, paired_difference
+from harmax.data import find_task
+from harmax.experiments.algorithmic.measures import shared_level
+from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, RivalCell, reads_out, settings_of
+from harmax.experiments.rivals.comparisons import (
+    ELSEWHERE,
+    SIGNIFICANT,
+    all_below,
+    compare_all,
+    effect_rows,
+    reference_of,
+)
+from harmax.experiments.rivals.outcomes import MARGIN, SCORES, Place, collect
+from harmax.experiments.rivals.rivals import EXPERIMENT, FULL, RivalsSpec, cells, summarize
+from harmax.experiments.rivals.rivals_claims import CLAIMS, CORNERS, EVERYTHING, SQUARE
+from harmax.experiments.rivals.rivals_figures import UNTIED
+from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE
+from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Table
+from harmax.report.figures import house_style
+from harmax.store import CellResult
+from planted_studies import planted
+
+SPEC = replace(FULL, seeds=tuple(range(10)), tasks=("modular_addition", "permutation"))
+MODELS = ("mlp", "transformer")
+Score = Callable[[str], float]
+
+
+def results(score: Score, *, choice: tuple[int, int] = (1, 1), spec: RivalsSpec = SPEC) -> dict[RivalCell, CellResult]:
+    found = planted(cells(spec), lambda cell: score(cell.loss))
+    grid = len(spec.learning_rates), len(spec.weight_decays), len(spec.search_tasks), len(spec.search_seeds)
+    searched = {"search_late": np.full(grid, 0.5), "search_whole": np.full(grid, 0.4)}
+    return {
+        cell: replace(one, arrays={**one.arrays, **searched}, metrics={**one.metrics, "choice": list(choice)})
+        if cell.protocol == "matched"
+        else one
+        for cell, one in found.items()
+    }
+
+
+def verdicts(score: Score, *, spec: RivalsSpec = SPEC, **options: Any) -> dict[str, str]:
+    found = {one.claim: one.verdict for one in summarize(spec, results(score, spec=spec, **options)).verdicts}
+    assert list(found) == [claim.id for claim in CLAIMS]
+    return found
+
+
+def broken(found: dict[str, str]) -> set[str]:
+    return {claim for claim, verdict in found.items() if verdict == NOT_REPRODUCED}
+
+
+def of_both(*names: str) -> set[str]:
+    return {f"{name}_{model}" for name in names for model in MODELS}
+
+
+def table(found: tuple[Table, ...], title: str) -> Table:
+    (one,) = (table for table in found if table.title.startswith(title))
+    return one
+
+
+def leading(loss: str) -> float:
+    return {"l2": 0.65, "spherical": 0.65}.get(loss, 0.9 if loss.startswith("harmonic") else 0.6)
+
+
+def test_where_harmonic_leads_every_claim_holds() -> None:
+    assert set(verdicts(leading).values()) == {REPRODUCED}
+
+
+def test_one_better_rival_breaks_what_is_claimed_of_all() -> None:
+    found = verdicts(lambda loss: 1.0 if loss == "arcface" else leading(loss))
+    assert broken(found) == of_both("untuned_structure_first", "structure_first", "accuracy_unbeaten")
+
+
+def test_where_everything_differs_the_other_way_every_claim_is_broken() -> None:
+    scores = {"harmonic": 0.2, "harmonic_untied": 0.6, "linear": 0.7, "linear_untied": 0.8, "linear_bias": 0.5}
+    assert set(verdicts(lambda loss: scores.get(loss, 0.6), choice=(4, 1)).values()) == {NOT_REPRODUCED}
+
+
+def test_losses_that_read_classes_out_are_held_against_untied_harmonic() -> None:
+    readers = [loss for loss in LOSSES if reads_out(loss)]
+    assert set(EVERYTHING) == {*LOSSES, "harmonic_untied"}
+    assert {reference_of(loss, base, "matched") for loss in readers for base in ("harmonic", "linear")} == {
+        "harmonic_untied",
+        "linear_untied",
+    }
+    assert {reference_of(loss, "harmonic", "matched") for loss in LOSSES if loss not in readers} == {"harmonic"}
+    assert reference_of("linear_untied_bias", "harmonic", "matched") == "harmonic_untied"
+    # Behind tied harmonic and ahead of untied: which of them counts decides.
+    scores = {"harmonic": 0.9, "harmonic_untied": 0.65, **dict.fromkeys(readers, 0.75)}
+    found = verdicts(lambda loss: scores.get(loss, 0.5))
+    assert of_both("structure_first", "accuracy_unbeaten") <= broken(found)
+    assert found["untuned_structure_first_mlp"] == REPRODUCED
+    scores["harmonic_untied"] = 0.85
+    found = verdicts(lambda loss: scores.get(loss, 0.5))
+    assert {found[claim] for claim in of_both("structure_first", "accuracy_unbeaten")} == {REPRODUCED}
+
+
+def test_what_ties_is_not_first_and_what_was_not_run_decides_nothing() -> None:
+    found = verdicts(lambda loss: 0.9 if loss in ("harmonic", "l2") else 0.6)
+    assert found["structure_first_mlp"] == NOT_DECIDED
+    few = {"models": ("mlp",), "protocols": ("matched",), "losses": ("harmonic", "linear")}
+    without = {**few, "losses": tuple(loss for loss in ARMS if loss != "harmonic_untied")}
+    for change in ({**few, "losses": tuple(ARMS), "seeds": (0, 1)}, few, {**few, "mlp_epochs": 10}, without):
+        shorter = verdicts(leading, spec=replace(SPEC, **change))
+        assert shorter["structure_first_mlp"] == shorter["accuracy_unbeaten_mlp"] == NOT_DECIDED
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ({"linear": 0.3, "l2": 0.8, "spherical": 0.3, "harmonic": 0.9}, (REPRODUCED, REPRODUCED, REPRODUCED)),
+        ({"linear": 0.9, "l2": 0.5, "spherical": 0.5, "harmonic": 0.3}, (NOT_REPRODUCED, NOT_REPRODUCED, REPRODUCED)),
+        ({"linear": 0.3, "l2": 0.8, "spherical": 0.8, "harmonic": 0.9}, (REPRODUCED, REPRODUCED, NOT_REPRODUCED)),
+        (dict.fromkeys(CORNERS, 0.5), (NOT_DECIDED, NOT_DECIDED, NOT_DECIDED)),
+    ],
+)
+def test_the_tuned_square_finds_planted_effects(scores: dict[str, float], expected: tuple[str, ...]) -> None:
+    spec = replace(SPEC, protocols=("matched",), models=("mlp",), losses=CORNERS)
+    names = ("tuned_distance_mlp", "tuned_harmax_mlp", "tuned_interaction_mlp")
+    found = verdicts(scores.__getitem__, spec=spec)
+    assert tuple(found[name] for name in names) == expected
+    assert {verdicts(scores.__getitem__, spec=replace(spec, seeds=(0, 1)))[name] for name in names} == {NOT_DECIDED}
+
+
+def test_the_tables_of_effects_are_the_planted_ones_and_corrected_for_all_of_a_score() -> None:
+    spec = replace(SPEC, protocols=("matched",), losses=CORNERS)
+    scores = {"linear": 0.3, "l2": 0.8, "spherical": 0.4, "harmonic": 0.9}
+    found = planted(cells(spec), lambda cell: scores[cell.loss], spread=0.0)
+    rows = effect_rows(collect(found, lambda cell: cell.loss), spec.places(), SQUARE)
+    assert [row["distance"] for row in rows] == ["+0.500 [+0.500, +0.500]"] * 6
+    assert [row["interaction"] for row in rows] == ["+0.000 [+0.000, +0.000]"] * 6
+    # Ten seeds of one sign, and six tests a score: two models and three effects, of which two are nothing.
+    assert rows[0]["p, Holm, distance"] == pytest.approx(6 * 2 / 2**10)
+    assert rows[0]["p, Holm, interaction"] == 1
+    shown = table(summarize(spec, results(scores.__getitem__, spec=spec)).tables, SQUARE_TITLE)
+    assert {row["task"] for row in shown.rows} == {"Modular addition", "Permutation composition", "mean of 2"}
+    without = replace(spec, losses=("harmonic", "linear", "l2"))
+    titles = [one.title for one in summarize(without, results(scores.__getitem__, spec=without)).tables]
+    assert not any(title.startswith(SQUARE_TITLE) for title in titles)
+
+
+def of_differences(differences: dict[str, list[float]]) -> tuple[Any, Place]:
+    """Plant what arms are more than "ours", seed by seed."""
+    place = Place("matched", "mlp", ("lattice",))
+    own = {
+        RivalCell("matched", "lattice", "mlp", "linear", 0.8, seed, loss): value
+        for loss, values in {**differences, "ours": [0.0] * 10}.items()
+        for seed, value in enumerate(values)
+    }
+    return collect(planted(own, own.__getitem__, spread=0.0), lambda cell: cell.loss), place
+
+
+def test_an_interval_at_a_shared_level_alone_breaks_nothing() -> None:
+    quiet = {f"other{place}": [0.1 * (-1) ** seed for seed in range(10)] for place in range(7)}
+    nearly = [-0.01] + [0.2 + 0.01 * seed for seed in range(9)]  # one small difference the other way
+    outcomes, place = of_differences({"one": nearly, **quiet})
+    pairs = dict.fromkeys(["one", *quiet], "ours")
+    shared = paired_difference(nearly, [0.0] * 10, statistic="mean", level=shared_level(len(pairs)))
+    assert shared.difference.low > 0
+    assert len(pairs) * shared.rank_p < SIGNIFICANT
+    assert all_below(outcomes, place, pairs, "structure").holds is False
+    # Two the other way: the interval still keeps clear, the corrected test does not.
+    less = [-0.01, -0.02, *nearly[2:]]
+    outcomes, place = of_differences({"one": less, **quiet})
+    shared = paired_difference(less, [0.0] * 10, statistic="mean", level=shared_level(len(pairs)))
+    assert shared.difference.low > 0
+    assert len(pairs) * shared.rank_p > SIGNIFICANT
+    assert all_below(outcomes, place, pairs, "structure").holds is None
+
+
+def test_beyond_a_margin_both_interval_and_test_look_from_the_margin() -> None:
+    barely = [MARGIN + 0.01 * (-1) ** seed for seed in range(10)]
+    outcomes, place = of_differences({"one": barely, "two": [-0.2] * 10})
+    pairs = {"one": "ours", "two": "ours"}
+    assert all_below(outcomes, place, pairs, "accuracy").holds is False
+    assert all_below(outcomes, place, pairs, "accuracy", limit=MARGIN).holds is None
+    assert all_below(outcomes, place, pairs, "accuracy", limit=0.1).holds is True
+    assert all_below(outcomes, place, {**pairs, "three": "nobody"}, "accuracy", limit=0.1).holds is None
+
+
+def test_a_bootstrap_of_20_is_a_little_short_and_more_so_at_a_shared_level() -> None:
+    # What the page says of intervals: normal values without an effect.
+    generator = np.random.default_rng(0)
+    values = generator.normal(size=(1000, 20))
+    missed = {}
+    for level in (0.95, shared_level(len(LOSSES) - 1)):
+        found = [bootstrap_interval(own, statistic="mean", level=level).above(0) for own in values]
+        missed[level] = float(np.mean([answer is not None for answer in found]))
+    plain, shared = missed.values()
+    assert 0.05 < plain < 0.09
+    assert shared > 1.5 * (0.05 / (len(LOSSES) - 1))
+
+
+def test_the_verdict_table_counts_pairs_of_task_and_model() -> None:
+    # With fewer seeds no p-value survives the correction for all comparisons.
+    few = ("harmonic", "l2", "linear", "arcface", "supcon", "harmonic_untied")
+    spec = replace(SPEC, seeds=tuple(range(14)), protocols=("matched",), losses=few)
+    scores = {"harmonic": 0.7, "l2": 0.7, "linear": 0.5, "arcface": 0.8, "supcon": 0.6, "harmonic_untied": 0.5}
+    rows = summarize(spec, results(scores.__getitem__, spec=spec)).tables[0].rows
+    by_loss = {row["loss"]: row for row in rows if row["measure"] == SCORES["accuracy"]}
+    counts = {loss: (row["better"], row["worse"], row["undecided"], row["of"]) for loss, row in by_loss.items()}
+    assert counts["cross-entropy"] == (0, 4, 0, 4)
+    assert counts["ArcFace"] == (4, 0, 0, 4)
+    assert counts["distance, softmax"] == (0, 0, 4, 4)
+    assert counts["supervised contrastive"] == (4, 0, 0, 4)
+    assert counts["harmonic, untied"] == (0, 4, 0, 4)
+    against = {loss: row["against"] for loss, row in by_loss.items()}
+    assert against["supervised contrastive"] == "harmonic, untied"
+    assert against["harmonic, untied"] == against["ArcFace"] == "harmonic"
+
+
+def test_p_values_are_corrected_for_all_comparisons_and_fewer_epochs_are_better() -> None:
+    own = [
+        RivalCell("matched", "lattice", "mlp", "linear", 0.8, seed, loss)
+        for loss in ("harmonic", "linear", "l2")
+        for seed in range(12)
+    ]
+    scores = {"harmonic": 0.7, "linear": 0.9, "l2": 0.6}
+    outcomes = collect(planted(own, lambda cell: scores[cell.loss]), lambda cell: cell.loss)
+    place = Place("matched", "mlp", ("lattice",))
+    found = {one.loss: one for one in compare_all(outcomes, [place], list(scores), "harmonic", "epochs")}
+    assert (found["linear"].outcome, found["l2"].outcome) == ("better", "worse")
+    assert found["linear"].p == pytest.approx(2 * 2 / 2**12)
+
+
+def test_structure_elsewhere_is_tabulated_where_there_is_any_and_a_diverged_run_counts() -> None:
+    spec = replace(SPEC, protocols=("matched",), models=("mlp",), losses=("harmonic", "harmonic_untied", "arcface"))
+    found = results(leading, spec=spec)
+    for cell, one in found.items():
+        centres = None if ARMS[cell.loss].tied else 0.0 if cell.seed else 0.5
+        raw = 0.25 if ARMS[cell.loss].head in DIRECTIONS else one.metrics["structure"]
+        metrics = {"centre_structure": centres, "structure_raw": raw}
+        if cell.loss == "harmonic_untied" and cell.seed == 1:
+            metrics = {"centre_structure": None, "structure_raw": 0.0, "structure": 0.0, "diverged_at": 3}
+        found[cell] = replace(one, metrics={**one.metrics, **metrics})
+    rows = table(summarize(spec, found).tables, ELSEWHERE).rows
+    assert [row["arm"] for row in rows] == ["harmonic, untied", "ArcFace"] * 2
+    assert {row["task"] for row in rows} == {"Modular addition", "Permutation composition"}
+    untied = next(row for row in rows if row["arm"] == "harmonic, untied")
+    assert untied["of the head's own weight"].startswith("0.05 ")  # 0.5 and nine times 0
+    assert untied["runs"] == 10
+    arcface = next(row for row in rows if row["arm"] == "ArcFace")
+    assert arcface["of the rows as they are"] == "0.25 [0.25, 0.25]"
+    assert arcface["of the head's own weight"] == ""
+    assert not any(one.title == ELSEWHERE for one in summarize(spec, results(leading, spec=spec)).tables)
+
+
+def test_untying_changes_the_initial_weights_as_the_page_says() -> None:
+    task = find_task("genealogy")  # many tokens
+    for model in MODELS:
+        tied, untied = (
+            settings_of("matched", model, loss, epochs=1).build(task, model, "harmonic")
+            for loss in ("harmonic", "harmonic_untied")
+        )
+        spreads = [one.detach().std().item() for one in (tied.embedding, untied.embedding, untied.head.weight)]
+        uniform, normal = 0.25 / 3**0.5, 0.25
+        expected = [uniform if model == "mlp" else normal, normal, uniform]
+        assert spreads == pytest.approx(expected, rel=0.05)
+
+
+def test_figures_show_every_rival_the_tuned_square_and_the_search() -> None:
+    with house_style():
+        pictures = EXPERIMENT.figures(SPEC, results(leading))
+        axes = pictures["effects_structure_matched"].figure.axes[0]
+        labels = [label.get_text() for label in axes.get_yticklabels()]
+        assert [label.removesuffix(UNTIED) for label in labels] == [
+            ARMS[one].label for one in ARMS if one != "harmonic"
+        ]
+        marked = {label.removesuffix(UNTIED) for label in labels if label.endswith(UNTIED)}
+        assert marked == {arm.label for name, arm in ARMS.items() if not arm.tied and name != "harmonic_untied"}
+        shown = pictures["effects_structure_authors"].figure.axes[0].get_yticklabels()
+        assert not any(label.get_text().endswith(UNTIED) for label in shown)
+        titles = {axes.get_title(loc="left").split(":")[0] for axes in pictures["tuned_effects"].figure.axes}
+        assert titles == set(SQUARE)
+        assert len([axes for axes in pictures["search_mlp"].figure.axes if axes.get_visible()]) == len(ARMS)
