@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import loss_page
 import matplotlib
 
 import harmax
+import loss_page
 from harmax.bench import figures
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import Claim, Experiment, verdict_words

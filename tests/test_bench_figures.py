@@ -1,18 +1,16 @@
 """Figures and tables of the loss on a GPU show every row that was measured, where it was measured."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import build
 from harmax.bench import figures
 from harmax.bench.loss import IN_SWEEP, ON_GPU, Shape
 
-ROOT = Path(__file__).parent.parent
 SIZES = {
     "tokens": [Shape(tokens, 768, 50304) for tokens in (2048, 8192, 16384, 65536)],
     "classes": [Shape(8192, 768, classes) for classes in (8192, 50304, 524288)],
@@ -183,17 +181,7 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
         assert one.read_bytes() == two.read_bytes()
 
 
-@pytest.fixture(scope="module")
-def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build", ROOT / "docs/build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_readme_has_a_line_an_anchor_and_implementation(build: ModuleType) -> None:
+def test_the_readme_has_a_line_an_anchor_and_implementation() -> None:
     rows = [r | {"error": None} if r["impl"] == "triton_lean" else r for r in everything() if r["impl"] != "liger"]
     section = build.gpu_section(rows)
     lines = [line for line in section.splitlines() if line.startswith(tuple(f"| {shape.tokens} x" for shape in ON_GPU))]
@@ -206,7 +194,7 @@ def test_the_readme_has_a_line_an_anchor_and_implementation(build: ModuleType) -
     assert "loss_sweep.png" in section
 
 
-def test_the_page_of_benchmarks_has_every_row(build: ModuleType) -> None:
+def test_the_page_of_benchmarks_has_every_row() -> None:
     rows = everything()
     page = build.bench_page(rows)
     assert page.count("\n| ") == len(rows) + 1
@@ -214,9 +202,7 @@ def test_the_page_of_benchmarks_has_every_row(build: ModuleType) -> None:
     assert "(loss_anchors.png)" in page
 
 
-def test_without_a_gpu_the_readme_says_nothing_of_one(
-    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_gpu_the_readme_says_nothing_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "ON_GPU", tmp_path / "loss-cuda.jsonl")
     text = "a\n\n<!-- bench-gpu: made -->\n\nold\n\n<!-- /bench-gpu -->\n"
     assert build.readme(text) == "a\n\n<!-- bench-gpu: made -->\n<!-- /bench-gpu -->\n"

@@ -1,16 +1,15 @@
 """Is it the loss: what the page says of data, losses and rules is what the code has, and results are filled in."""
 
-import importlib.util
 import json
 import math
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+import loss_page
 from harmax.data import TASKS, find_task, make_split
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.runs import LEAST_SEEDS
@@ -25,16 +24,6 @@ from planted_studies import planted
 DOCS = Path(__file__).parent.parent / "docs"
 TEXT = (DOCS / "is_it_the_loss.md").read_text()
 PLAIN = " ".join(TEXT.split())
-
-
-@pytest.fixture(scope="module")
-def page() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("loss_page", DOCS / "loss_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows_of(text: str, first: str) -> list[dict[str, str]]:
@@ -119,8 +108,8 @@ def stored(folder: Path, experiment: Experiment, spec: object, found: dict) -> N
     path.write_text(json.dumps({"profile": "full", **asdict(experiment.summarize(spec, found))}))
 
 
-def test_results_are_filled_in_and_without_them_the_page_says_so(page: ModuleType, tmp_path: Path) -> None:
-    assert {page.sections(tmp_path)[name] for name in page.STUDIES} == {"Not run yet."}
+def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path) -> None:
+    assert {loss_page.sections(tmp_path)[name] for name in loss_page.STUDIES} == {"Not run yet."}
     one = replace(rivals.FULL, seeds=(0, 1), models=("mlp",), protocols=("matched",), losses=CORNERS)
     found = planted(rivals.cells(one), lambda cell: 0.9 if cell.loss == "harmonic" else 0.5)
     grid = np.zeros((len(one.learning_rates), len(one.weight_decays), 1, 1))
@@ -133,7 +122,7 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(page: ModuleTyp
         for cell, result in found.items()
     }
     stored(tmp_path, rivals.EXPERIMENT, one, with_search)
-    section = page.study_section("rivals", tmp_path)
+    section = loss_page.study_section("rivals", tmp_path)
     claims = {row["claim"]: row["verdict"] for row in rows_of(section, "claim")}
     assert list(claims) == [claim.statement for claim in rivals.EXPERIMENT.claims]
     assert set(claims.values()) == {"not decided"}
@@ -145,4 +134,4 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(page: ModuleTyp
     assert float(effects[0]["distance"].split()[0]) == pytest.approx(0.2, abs=0.01)
     other = replace(ablation.FULL, seeds=(0, 1), models=("mlp",), protocols=("matched",))
     stored(tmp_path, ablation.EXPERIMENT, other, planted(ablation.cells(other), lambda cell: 0.5))
-    assert len(rows_of(page.study_section("ablation", tmp_path), "protocol")) == 3
+    assert len(rows_of(loss_page.study_section("ablation", tmp_path), "protocol")) == 3
