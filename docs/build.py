@@ -138,6 +138,26 @@ def gpt2_table() -> str:
     return "\n".join(table)
 
 
+def vision_table() -> str:
+    """The README's table of a training step of ResNet-50; nothing without rows."""
+    path = MEASURED / "vision-cuda.jsonl"
+    if not path.exists():
+        return ""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    first = rows[0]
+    table = [
+        f"{first['images']} images of {first['image_size']} x {first['image_size']} a step, {first['dtype']}, compiled "
+        f"and recorded as a CUDA graph, one {first['gpu']}, torch {first['torch']} (`harmax bench vision`):",
+        "",
+        "| head | images a second | of the linear head's | peak memory, GiB |",
+        "|---|---|---|---|",
+    ]
+    for row in rows:
+        costs = f"{row['images_per_s']:,.0f} | {row['speed_ratio']:.3f} | {row['peak_gib']:.1f}"
+        table.append(f"| {row['head']} | {costs} |")
+    return "\n".join(table)
+
+
 def bench_page(rows: Sequence[figures.Row]) -> str:
     """The text of results/benchmarks/README.md."""
     parts = [
@@ -225,6 +245,7 @@ def readme(text: str) -> str:
         "bench": bench_table(),
         "bench-gpu": gpu_section(gpu_rows()),
         "gpt2": gpt2_table(),
+        "vision": vision_table(),
         "ensembles": ensemble_table(),
         "verdicts": verdict_table(),
     }

@@ -35,6 +35,7 @@ COLLAPSE = (
     "disagreement",
     "plain_train_accuracy",
 )
+IMAGES = 2000  # of a test set
 Changes = dict[str, tuple[float, float]]
 """Metric to what the harmonic and the linear head have."""
 
@@ -62,16 +63,16 @@ def _counted(spec: ClassifierSpec, cell: ClassifierCell, changes: Changes, noise
         metrics = {name: value for name, value in metrics.items() if "distance" not in name}
     epochs = np.array(spec.snapshot_epochs(cell.dataset))
     curves = {name: 1.0 / epochs for name in (*COLLAPSE, "within_between")} | {"snapshot_epoch": epochs}
-    right = draws.random(50) < 0.9
+    right = np.arange(IMAGES) < metrics["test_accuracy"] * IMAGES
     arrays: dict[str, np.ndarray] = {
         "right": right.astype(np.uint8),
-        "max_softmax": -draws.random(50).astype(np.float32),
+        "max_softmax": -draws.random(IMAGES).astype(np.float32),
         "reliability.counts": np.array([20, 0, 30]),
         "reliability.confidence": np.array([0.5, np.nan, 0.9]),
         "reliability.accuracy": np.array([0.6, np.nan, 0.8]),
     }
     if cell.head == HARMONIC:
-        first = draws.random(50)
+        first = draws.random(IMAGES)
         arrays |= {"winner_distance": first, "runner_up_distance": first + 1}
         if cell.seed == spec.seeds[0]:
             arrays |= {
@@ -171,6 +172,21 @@ def test_three_seeds_that_agree_by_chance_decide_nothing(claim: str) -> None:
     estimate, low, high = found.numbers["difference"]
     assert found.verdict == NOT_DECIDED
     assert (estimate, low, high) == pytest.approx((0.005, 0.005 - 0.015111, 0.005 + 0.015111), abs=1e-6)
+
+
+def test_seeds_that_agree_do_not_decide_what_hangs_on_the_choice_of_images() -> None:
+    results = planted(FULL, {"test_accuracy": (0.951, 0.948)}, noise=1e-5)
+    assert judge("imagenet", FULL, results).verdict == REPRODUCED
+    for cell, found in results.items():
+        if cell.stage == FINAL and cell.head == HARMONIC:  # as many right, of other images
+            moved = {**found.arrays, "right": np.roll(found.arrays["right"], IMAGES // 2)}
+            results[cell] = CellResult(found.curves, moved, found.metrics)
+    found = judge("imagenet", FULL, results)
+    assert found.numbers["difference"].above(0)
+    estimate, low, high = found.numbers["difference_over_images"]
+    assert estimate == pytest.approx(0.003)
+    assert low < 0 < high
+    assert found.verdict == NOT_DECIDED
 
 
 def test_the_ratio_of_collapse_has_students_interval_of_the_logarithms() -> None:

@@ -1,5 +1,6 @@
 """Classifiers on a GPU: python -m pytest -m gpu."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import torch
 
 from harmax.train.vision.train import train_classifier
-from train.vision.small import curve, lines, spec
+from train.vision.small import KILLED_AT, assert_same, curve, lines, spec
 
 pytestmark = [
     pytest.mark.gpu,
@@ -15,6 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf"),
     pytest.mark.filterwarnings("ignore:TensorFloat32"),
     pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
+    pytest.mark.filterwarnings(r"ignore:\s*Online softmax is disabled"),  # of four classes: nothing to speed up
 ]
 
 
@@ -34,6 +36,82 @@ def test_reduced_precision_learns_too(tmp_path: Path) -> None:
     assert curve(tmp_path)[-1]["step"] == last["step"]
 
 
+@pytest.fixture
+def the_same_bits_every_time() -> Iterator[None]:
+    torch.backends.cudnn.deterministic = True
+    yield
+    torch.backends.cudnn.deterministic = False
+
+
+@pytest.mark.parametrize("head", ["harmonic", "linear"])
+@pytest.mark.parametrize("micro_batch", [16, 32])  # two turns a step, and one
+def test_a_recorded_training_is_the_plain_one(
+    tmp_path: Path, head: Any, micro_batch: int, the_same_bits_every_time: None
+) -> None:
+    for record in (False, True):
+        some = spec(head=head, compile=True, record=record, micro_batch=micro_batch)
+        train_classifier(some, tmp_path / str(record), device="cuda")
+    assert_same(tmp_path / "True", tmp_path / "False")
+
+
+def test_a_recorded_training_goes_on_where_it_was_stopped(tmp_path: Path, the_same_bits_every_time: None) -> None:
+    some = spec(compile=True)
+    train_classifier(some, tmp_path / "whole", device="cuda")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["step"] >= KILLED_AT:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        train_classifier(some, tmp_path / "parts", device="cuda", progress=stop)
+    train_classifier(some, tmp_path / "parts", device="cuda")
+    assert_same(tmp_path / "parts", tmp_path / "whole")
+
+
+def test_steps_are_recorded_where_they_can_be() -> None:
+    from harmax.train.vision.step import VisionStep
+    from harmax.train.world import World
+
+    def records(device: str, **fields: Any) -> bool:
+        return VisionStep(spec(**fields), ["a", "b"], World(0, 1, torch.device(device))).records
+
+    assert records("cuda", compile=True)
+    assert not records("cuda", compile=True, record=False)
+    assert not records("cuda", compile=False)
+    assert not records("cpu", compile=True)
+
+
+@pytest.mark.parametrize(("micro_batch", "classes"), [(256, 100), (256, 200), (64, 1000), (256, 1000)])
+def test_the_published_network_is_recorded_at_any_size(micro_batch: int, classes: int) -> None:
+    from harmax.train.vision import VisionSpec
+    from harmax.train.vision.step import VisionStep
+    from harmax.train.world import World
+
+    world = World(0, 1, torch.device("cuda"))
+    step = VisionStep(VisionSpec(batch=micro_batch, micro_batch=micro_batch), [*map(str, range(classes))], world)
+    batch = torch.randn(micro_batch, 3, 32, 32, device="cuda"), torch.arange(micro_batch, device="cuda") % classes
+    losses = [step(iter([batch]), 0.01)[0].item() for _ in range(8)]
+    assert step.records
+    assert losses[-1] < losses[0]
+
+
+def test_a_step_that_waits_for_the_device_is_refused() -> None:
+    from harmax.train.vision.recording import PLAIN_CALLS, Recording
+
+    def wait(batches: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        images, _ = next(batches)
+        return images * images.sum().item()
+
+    recording, batch = Recording(1, torch.device("cuda")), (torch.ones(2, device="cuda"), torch.ones(2, device="cuda"))
+    for _ in range(PLAIN_CALLS):
+        assert recording(wait, iter([batch])).tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="--no-record"):
+        recording(wait, iter([batch]))
+
+
 def test_steps_and_evaluations_never_wait_for_the_device() -> None:
     from harmax.train.vision.data import open_images
     from harmax.train.vision.step import VisionStep
@@ -43,7 +121,7 @@ def test_steps_and_evaluations_never_wait_for_the_device() -> None:
     small = spec(compile=True)
     data = open_images(small, world)
     step, batches = VisionStep(small, data.classes, world), data.train(1)
-    for _ in range(3):
+    for _ in range(5):  # the fourth is recorded
         step(batches, 0.1)
     step.evaluate(data.test())
     torch.cuda.synchronize()

@@ -41,7 +41,8 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
 
     `repeats` rounds are timed, in each of which both heads take a block of steps, and the device is waited for once a
     block; percentiles are over blocks, each divided by its steps. The peak is what parameters, running statistics and
-    momenta take, plus the most that a step holds besides. What does not fit has no row.
+    momenta take, plus the most that a step holds besides, while it is not recorded yet: a recorded one keeps as much
+    for itself. What does not fit has no row.
     """
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -75,6 +76,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
             "image_size": spec.image_size,
             "classes": CLASSES,
             "compile": spec.compile,
+            "recorded": steps[head].records,
             "channels_last": spec.channels_last,
             "dtype": spec.dtype,
             "device": options.device,
@@ -97,13 +99,18 @@ def make_batches(spec: VisionSpec, device: torch.device) -> Batches:
 
 
 def _warm_up(spec: VisionSpec, batches: Batches, options: BenchOptions) -> tuple["VisionStep", float]:
-    """Build a model, let it compile, and measure its peak, in GiB."""
+    """Build a model, let it compile, measure its peak, in GiB, and let it record its step."""
+    from harmax.train.vision.recording import PLAIN_CALLS
     from harmax.train.vision.step import VisionStep
     from harmax.train.world import World
 
     step = VisionStep(spec, [str(number) for number in range(CLASSES)], World(0, 1, torch.device(options.device)))
-    for _ in range(1 if options.smoke else 3):
-        step(batches, spec.lr / 100)  # noise teaches nothing: a small rate keeps the numbers ordinary
+    take = partial(step, batches, spec.lr / 100)  # noise teaches nothing: a small rate keeps the numbers ordinary
+    for _ in range(1 if options.smoke else PLAIN_CALLS - 1):
+        take()
     momenta = [tensor for state in step.optimizer.state.values() for tensor in state.values()]
     held = sum(tensor.nbytes for tensor in (*step.model.state_dict().values(), *momenta))
-    return step, held / 2**30 + peak_mib(lambda: step(batches, spec.lr / 100), options.device) / 2**10
+    peak = held / 2**30 + peak_mib(take, options.device) / 2**10
+    if step.records:
+        take()
+    return step, peak

@@ -9,16 +9,17 @@ is run on nine tenths of the training images; the tenth that is held out chooses
 seeds: one of CIFAR-10, three of the others, whose tenths have 500 and 2000 images; each seed draws its own tenth. So
 the harmonic head has 12 settings to choose from and cross-entropy 4, and tuning runs are shorter than those that count
 (8 epochs of 32, 30 of 80, 8 of 25). Then several seeds are trained on all training images at what was chosen; no test
-image chooses anything. Both heads of a seed have one backbone to start from and see the same crops of the same images
+image chooses a setting. Both heads of a seed have one backbone to start from and see the same crops of the same images
 in the same order. SGD with Nesterov's momentum 0.9, 512 images a step, a learning rate that rises for a fifth of the
 epochs and falls in a straight line to 0, weight decay 5e-4 on all matrices (centres included), random crops with a
 reflected border of 4 pixels, half of the images mirrored, no smoothing, blocks that start with BatchNorm's own scale of
 1. Harmonic centres start on the class means of the untrained network's features, because these have a large mean in
-common: from centres near the origin all distances look alike.
+common: from centres near the origin all distances look alike. That start is the one choice that test images had a part
+in: it was found on a small part of CIFAR-10, with its test images, before there was a held-out side.
 
 Intervals are Student's, over seeds: they tell how well the mean over trainings is known. All seeds are tested on the
-same images, and what other images would change is not in any interval; the table of test images has the standard error
-of one accuracy from their number beside it.
+same images. Where accuracies are compared a second interval, over test images, tells what others might change, and a
+claim is decided only where both agree; the other measures have intervals over seeds alone.
 
 The stand-in for ImageNet is ResNet-18 on Tiny ImageNet at 32 x 32, without the AutoAugment of the paper's recipe. The
 other reduced ImageNet of the data folder, imagenet_sample64, is not used: it has 1000 classes of one image each, so

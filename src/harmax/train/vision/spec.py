@@ -27,6 +27,7 @@ FREE = (
     "partial",
     "workers",
     "compile",
+    "record",
     "channels_last",
     "engine",
     "log_every",
@@ -108,6 +109,8 @@ class VisionSpec:
     """What convolutions are computed in; weights and optimiser state are float32."""
     compile: bool = True
     """Whether to compile the model."""
+    record: bool = True
+    """Whether one process on a GPU records its compiled step as a CUDA graph, which spares the host's launches."""
     channels_last: bool = True
     """Whether images lie in memory pixel by pixel, which GPUs with tensor cores prefer."""
     workers: int = 8

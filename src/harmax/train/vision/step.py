@@ -10,19 +10,27 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from harmax.kernels import auto
 from harmax.kernels.distance import direct_distances
 from harmax.train.vision.model import ClassificationLoss, build_model, features
+from harmax.train.vision.recording import Batches, Recording
 from harmax.train.vision.spec import VisionSpec
 from harmax.train.world import World, spread, without_exchange
 
 SMALL = 2**26
-"""Largest B * V * D whose differences a compiled loss forms outright: no operator then waits for the data."""
+"""Largest B * V * D whose differences a compiled loss forms outright, whatever `auto` would take."""
+DIRECT = "direct"
+"""A harmonic loss by differences between features and centres; compiled they are never stored."""
+NEVER_WAITS = (DIRECT, "triton")
+"""Ways to compute it in which the host does not look at the data, so that a step can be recorded."""
 START_IMAGES = 32
 """Images a class, on average, whose features centres start from."""
 
 
 class VisionStep:
-    """A model with its loss and its optimiser, on its device; a call is one update. Nothing here waits for a GPU.
+    """A model with its loss and its optimiser, on its device; a call is one update.
+
+    Nothing here waits for a GPU, but for the step that is recorded.
 
     Args:
         spec: what to train.
@@ -34,6 +42,7 @@ class VisionStep:
         model: the ResNet.
         optimizer: SGD over its parameters.
         batch: images of an update.
+        records: whether its steps become a CUDA graph.
     """
 
     def __init__(self, spec: VisionSpec, classes: Sequence[str], world: World, *, impl: str = "auto") -> None:
@@ -42,28 +51,38 @@ class VisionStep:
             torch.backends.cudnn.benchmark = True  # shapes stay as they are, so the fastest convolutions are looked for
         self._turns, self.batch = spec.turns(world.size), spec.batch
         self.model = build_model(spec, classes)
-        # Compiled, the differences between features and centres are never stored, and only `eager` is one graph.
-        self._direct = spec.compile and impl == "auto" and spec.micro_batch * len(classes) * spec.features <= SMALL
-        impl = "eager" if self._direct else impl
+        taken = choose_impl(spec, len(classes), world.device) if impl == "auto" else impl
+        self._direct = taken == DIRECT
         self._layout = torch.channels_last if spec.channels_last else torch.contiguous_format
+        impl = "eager" if self._direct else impl  # of all implementations that one alone is one graph
         self._loss = ClassificationLoss(self.model, label_smoothing=spec.label_smoothing, impl=impl)
         self._loss.to(memory_format=self._layout)  # type: ignore[call-overload]  # torch's stubs lack it
         # Engine and compile are all that it asks of the two.
         self._module: nn.Module = spread(self._loss, spec, world)
-        groups = parameter_groups(self.model, spec)
+        on_gpu, groups = world.device.type == "cuda", parameter_groups(self.model, spec)
         self.optimizer = torch.optim.SGD(
-            groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=world.device.type == "cuda"
+            groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=on_gpu
         )
+        # On the device, where a recorded step finds it.
+        self._rate = torch.zeros((), device=world.device) if on_gpu else None
+        waits = spec.head == "harmonic" and taken not in NEVER_WAITS
+        self.records = spec.record and spec.compile and spec.engine == "single" and on_gpu and not waits
+        self._recording = Recording(self._turns, world.device) if self.records else None
 
-    def __call__(self, batches: Iterator[tuple[Tensor, Tensor]], rate: float) -> Tensor:
+    def __call__(self, batches: Batches, rate: float) -> Tensor:
         """Take a step; return this process's sums of loss, hits and images, (3,), float64, still on the device.
 
         Args:
             batches: prepared images (B, C, H, W) and targets (B,) on the device; as many are taken as a step has.
             rate: the learning rate.
         """
+        if self._rate is not None:
+            self._rate.fill_(rate)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate if self._rate is None else self._rate
+        return self._update(batches) if self._recording is None else self._recording(self._update, batches)
+
+    def _update(self, batches: Batches) -> Tensor:
         totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)
         # Engines average over processes; the sum over all images, divided by their number, is what is wanted.
         share = self._world.size / self._spec.batch
@@ -73,13 +92,13 @@ class VisionStep:
                 loss, hits = self._compute(self._module, images, targets_B)
                 (loss * share).backward()
             totals[:2] += torch.stack([loss.detach(), hits[0]])
-        totals[2] = self._turns * self._spec.micro_batch
+        totals[2].fill_(self._turns * self._spec.micro_batch)  # a number that is assigned would be copied from the host
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return totals
 
     @torch.no_grad()
-    def start_centers(self, batches: Iterator[tuple[Tensor, Tensor]], micro_batches: int) -> None:
+    def start_centers(self, batches: Batches, micro_batches: int) -> None:
         """Put every centre on the mean of its class's features, as they are before the first step, in all processes.
 
         A class that is not among the images keeps its centre.
@@ -105,7 +124,7 @@ class VisionStep:
         centers_VD.copy_(torch.where(counts_V[:, None] > 0, means_VD, centers_VD.double()))
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Tensor:
+    def evaluate(self, batches: Batches) -> Tensor:
         """Sum negative log likelihood, hits and hits among five over this process's batches, (3,), float64."""
         self.share_statistics()
         totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)
@@ -147,6 +166,20 @@ class VisionStep:
         if self._spec.dtype == "float32":
             return nullcontext()
         return torch.autocast(self._world.device.type, dtype=torch.bfloat16)
+
+
+def choose_impl(spec: VisionSpec, classes: int, device: torch.device) -> str:
+    """Name how a harmonic loss is computed: `DIRECT`, or an implementation of `harmonic_loss`.
+
+    >>> choose_impl(VisionSpec(micro_batch=256), 200, torch.device("cuda"))
+    'direct'
+    >>> choose_impl(VisionSpec(micro_batch=256), 1000, torch.device("cpu"))
+    'eager'
+    """
+    usual = auto(spec.micro_batch, classes, device, dtype=torch.bfloat16 if spec.dtype == "bf16" else torch.float32)
+    small = spec.micro_batch * classes * spec.features <= SMALL
+    # On a GPU `eager` would wait for the data, and so few differences take no time.
+    return DIRECT if spec.compile and (small or (usual == "eager" and device.type == "cuda")) else usual
 
 
 def parameter_groups(model: nn.Module, spec: VisionSpec) -> list[dict[str, Any]]:
