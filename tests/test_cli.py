@@ -15,6 +15,7 @@ from harmax.cli.verbs import VERBS
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import view
 from harmax.experiments.toy_cases import EXPERIMENT, ToySpec
+from harmax.experiments.vision import mnist
 
 Capture = pytest.CaptureFixture[str]
 
@@ -160,6 +161,60 @@ def test_failed_cells_are_status_1_and_the_rest_is_kept(
     printed = capsys.readouterr()
     assert "2 of 3 cells done, 1 failed" in printed.out
     assert "cell case=1,arm=cross_entropy,seed=0 failed: RuntimeError: out of paper" in printed.err
+
+
+def test_a_reason_that_many_cells_share_is_said_once(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = EXPERIMENTS["toy_cases"]
+
+    def run_cells(spec: Any, cells: Any, progress: Any) -> Any:
+        raise RuntimeError("no ink" if cells[0].arm == "harmonic" else "out of paper")
+
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, run_cells=run_cells))
+    assert main(["run", "toy_cases", "--smoke", "--seeds", "3", "--folder", str(tmp_path)]) == 1
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("harmax: ")]
+    assert sorted(said) == [
+        "harmax: toy_cases, cell case=1,arm=cross_entropy,seed=0 and 5 others failed: RuntimeError: out of paper",
+        "harmax: toy_cases, cell case=1,arm=harmonic,seed=0 and 2 others failed: RuntimeError: no ink",
+    ]
+
+
+@pytest.mark.parametrize("words", [["run", "mnist"], ["run", "mnist", "--full"], ["reproduce"]])
+def test_a_mistyped_data_folder_is_one_line_and_status_2(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "mnist", mnist.EXPERIMENT)
+    monkeypatch.setenv("HARMAX_DATA", "/not/there")
+    assert main([*words, "--folder", str(tmp_path / "runs")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("harmax: `HARMAX_DATA` must name a folder, got '/not/there'; ")
+    assert printed.err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_mistyped_data_folder_stops_nothing_that_needs_none(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "mnist", mnist.EXPERIMENT)
+    monkeypatch.setenv("HARMAX_DATA", "/not/there")
+    assert main(["run", "toy_cases", "--smoke", "--folder", str(tmp_path)]) == 0
+    assert main(["list"]) == 0
+    capsys.readouterr()
+    assert main(["list", "--json"]) == 0
+    printed = capsys.readouterr()
+    toy, one_layer = json.loads(printed.out)
+    assert toy["cells"] == {"smoke": 3, "quick": 3, "full": 3}
+    assert one_layer["cells"] == {"smoke": 18, "quick": None, "full": None}
+    assert printed.err.startswith("harmax: `HARMAX_DATA` must name a folder")
+    assert printed.err.count("\n") == 1
+    assert main(["doctor"]) == 0
+    assert "data       `HARMAX_DATA` must name a folder, got '/not/there'" in capsys.readouterr().out
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["data"] is None
+    assert "/not/there" in facts["data_problem"]
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,18 @@ def test_the_folder_may_come_from_the_environment(
     assert "3 train, 2 test; 4 checksums right" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("flag", ["--list", "--check"])
+def test_a_variable_that_names_no_folder_is_bad_usage(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, flag: str
+) -> None:
+    monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "new"))
+    assert images(flag, "mnist") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("harmax: `HARMAX_DATA` must name a folder, got '")
+    assert images(flag, "mnist", "--folder", tmp_path) == (1 if flag == "--check" else 0)
+
+
 def test_without_internet_the_files_are_listed_with_size_and_checksum(mirror: Path, capsys: Capture) -> None:
     for path in mirror.iterdir():
         path.unlink()

@@ -72,7 +72,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("HARMAX_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)  # where there is no ../shared/data
 
 
 def test_two_models_are_measured_and_compared(folders: Path, tmp_path: Path, capsys: Capture) -> None:

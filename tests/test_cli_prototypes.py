@@ -1,6 +1,7 @@
 """`harmax prototypes` from a user's side: numbers that a second computation gives too, files, and what is refused."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,14 +130,18 @@ def save_untrained(folder: Path, classes: tuple[str, ...], **fields: Any) -> Pat
     return folder
 
 
-def test_class_folders_are_read_as_they_were_tested(tmp_path: Path, capsys: Capture) -> None:
+def write_pictures(root: Path, colours: dict[str, tuple[int, int, int]] = COLOURS) -> None:
     numbers = np.random.default_rng(0)
     for side, count in (("train", 4), ("val", 2)):
-        for name, colour in COLOURS.items():
-            (tmp_path / "data" / side / name).mkdir(parents=True)
+        for name, colour in colours.items():
+            (root / side / name).mkdir(parents=True)
             for index in range(count):
                 pixels = np.clip(numbers.normal(colour, 30, size=(20, 26, 3)), 0, 255).astype(np.uint8)
-                Image.fromarray(pixels).save(tmp_path / "data" / side / name / f"{index}.png")
+                Image.fromarray(pixels).save(root / side / name / f"{index}.png")
+
+
+def test_class_folders_are_read_as_they_were_tested(tmp_path: Path, capsys: Capture) -> None:
+    write_pictures(tmp_path / "data")
     model = save_untrained(tmp_path / "model", tuple(COLOURS))
     assert prototypes(model, tmp_path / "out", "--dataset", "folder", "--data", str(tmp_path / "data")) == 0
     arrays, summary = read(tmp_path / "out")
@@ -147,6 +152,20 @@ def test_class_folders_are_read_as_they_were_tested(tmp_path: Path, capsys: Capt
     (tmp_path / "data/val/red/1.png").write_bytes(b"no picture")
     assert prototypes(model, tmp_path / "out", "--dataset", "folder", "--data", str(tmp_path / "data")) == 1
     assert "red/1.png must be a whole picture" in capsys.readouterr().err
+
+
+def test_class_folders_of_other_classes_are_refused(tmp_path: Path, capsys: Capture) -> None:
+    write_pictures(tmp_path / "data", {**COLOURS, "yellow": (190, 180, 80)})
+    model = save_untrained(tmp_path / "model", tuple(COLOURS))
+    words = ["--dataset", "folder", "--data", str(tmp_path / "data")]
+    assert prototypes(model, tmp_path / "out", *words) == 2  # both sides have one that the model does not know
+    assert "must have the classes of the classifier (blue, green, red, ...: 3), got folder" in capsys.readouterr().err
+    shutil.rmtree(tmp_path / "data/val/yellow")
+    assert prototypes(model, tmp_path / "out", *words) == 2
+    said = capsys.readouterr().err
+    assert "the same classes to train on and to test, got 4 and 3 (for example yellow on one side only)" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_names_of_more_than_ten_classes_keep_their_order(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_other_code_of_the_readme_runs():
 def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
     harmax.run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
-    names = {"F": F, "features": torch.randn(4, 512), "target": torch.randint(10, (4,)), **vars(harmax)}
+    names = {"F": F, "torch": torch, "features": torch.randn(4, 512), "target": torch.randint(10, (4,)), **vars(harmax)}
     smaller = {"range(20)": "range(4)", "epochs=1000": "epochs=2", "exponent=768": "exponent=12, n_embd=12, n_layer=1"}
     for code in blocks("docs/guide.md"):
         for large, small in smaller.items():

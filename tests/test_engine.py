@@ -88,6 +88,20 @@ def test_finished_cells_are_not_computed_again(tmp_path: Path) -> None:
     assert len(calls) == 10
 
 
+def test_processes_share_a_run_by_the_names_of_its_cells(tmp_path: Path) -> None:
+    calls: list[str] = []
+    part = run(demo(calls), folder=tmp_path, cells="group=b")
+    assert calls == part.done == ["group=b,seed=0", "group=b,seed=1"]
+    assert part.summary is not None
+    assert part.summary["cells"]["done"] == 2
+    run(demo(calls), folder=tmp_path, cells="a,*=1")
+    assert calls[2:] == ["group=a,seed=1"]
+    assert not run(demo(calls), folder=tmp_path).pending
+    assert calls[3:] == ["group=a,seed=0"]
+    with pytest.raises(ValueError, match=r"`cells` must be part of a cell's name, such as 'group=a,seed=0', got 'c'"):
+        run(demo(calls), folder=tmp_path, cells="c")
+
+
 def test_a_new_version_of_an_experiment_starts_over(tmp_path: Path) -> None:
     calls: list[str] = []
     run(demo(calls), folder=tmp_path)

@@ -117,6 +117,41 @@ def test_a_models_features_are_those_that_enter_its_head(net: SmallNet, images: 
         np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
+class AnyWords(nn.Module):
+    """A head that does not mind what its arguments are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, **words: object) -> Tensor:
+        return self.weight
+
+
+class ByName(nn.Module):
+    """Calls its head with names alone."""
+
+    def __init__(self, head: nn.Module, words: tuple[str, ...]) -> None:
+        super().__init__()
+        self.head, self.words = head, words
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(**{word: 2.0 if word == "scale" else images.flatten(1) for word in self.words})
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (HarmonicHead(64, 10), ("input",)),
+        (AnyWords(), ("scale", "input")),
+        (AnyWords(), ("features", "scale")),
+    ],
+)
+def test_a_head_may_be_called_by_name(images: Tensor, head: nn.Module, words: tuple[str, ...]) -> None:
+    found = head_features(images, head, model=ByName(head, words))
+    np.testing.assert_array_equal(found, images.flatten(1).numpy())
+
+
 @pytest.mark.parametrize(
     "wrap", [Tensor.numpy, lambda x: list(x.split(10)), lambda x: (b.numpy() for b in x.split(16))]
 )

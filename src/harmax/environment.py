@@ -2,7 +2,6 @@
 
 import platform
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +28,12 @@ def environment(device: str | None = None) -> dict[str, Any]:
     """Describe this process: versions, the device it computes on, threads, commit of the source."""
     import torch
 
+    from harmax import __version__
+
     device = choose_device(device)
     name = platform.machine() + " CPU" if device == "cpu" else torch.cuda.get_device_name(device)
     return {
-        "harmax": version("harmax"),
+        "harmax": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

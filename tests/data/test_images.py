@@ -21,6 +21,7 @@ from harmax.data.images import IMAGES, class_folder, download, has_images, load_
 from harmax.data.images.source import RemoteFile
 from harmax.extras import EXTRAS, MissingExtraError
 from harmax.files import DamagedError
+from small_images import small_mnist
 
 
 def draw(*shape: int, seed: int = 0) -> np.ndarray:
@@ -101,9 +102,22 @@ def test_missing_files_are_named_with_sizes_and_checksums(tmp_path: Path) -> Non
 
 
 def test_without_a_data_folder_its_variable_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("HARMAX_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)  # where there is no ../shared/data
     with pytest.raises(FileNotFoundError, match="set HARMAX_DATA"):
         load_images("mnist")
+    assert not has_images("mnist")
+
+
+@pytest.mark.parametrize("name", ["nowhere", "file"])
+def test_a_variable_that_names_no_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HARMAX_DATA", str(tmp_path / name))
+    for look in (find_data, lambda: has_images("mnist"), lambda: load_images("mnist")):
+        with pytest.raises(ValueError, match=rf"`HARMAX_DATA` must name a folder, got '.*/{name}'; correct it"):
+            look()
+    assert has_images("digits")
+    assert not has_images("mnist", tmp_path)
 
 
 def test_unknown_names_are_refused() -> None:
@@ -237,16 +251,22 @@ TREE = {
 }
 
 
-@pytest.mark.parametrize("form", ["folder", "set.tar", "set.tar.xz", "set.tar.gz"])
-def test_class_folders_are_sorted_and_decoded(tmp_path: Path, form: str) -> None:
-    path = tmp_path / form
+def write_tree(root: Path, files: dict[str, bytes], form: str) -> Path:
+    path = root / form
     if form == "folder":
-        for name, data in TREE.items():
+        for name, data in files.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             (path / name).write_bytes(data)
     else:
-        write_tar(path, {f"train/{name}": data for name, data in TREE.items()})
-    found = class_folder(path)
+        root.mkdir(exist_ok=True)
+        write_tar(path, files)
+    return path
+
+
+@pytest.mark.parametrize("form", ["folder", "set.tar", "set.tar.xz", "set.tar.gz"])
+def test_class_folders_are_sorted_and_decoded(tmp_path: Path, form: str) -> None:
+    files = TREE if form == "folder" else {f"train/{name}": data for name, data in TREE.items()}
+    found = class_folder(write_tree(tmp_path, files, form))
     assert found.classes == ("cat", "owl")
     assert found.labels.tolist() == [0, 1, 1]
     assert len(found) == 3
@@ -255,6 +275,22 @@ def test_class_folders_are_sorted_and_decoded(tmp_path: Path, form: str) -> None
     assert label == 1
     assert "b.png" in found.name(2)
     np.testing.assert_array_equal(found.to_images().pixels, np.concatenate([CATS, OWLS]))
+
+
+@pytest.mark.parametrize("form", ["folder", "set.tar", "set.tar.xz"])
+def test_a_digest_is_of_names_and_sizes_wherever_the_pictures_lie(tmp_path: Path, form: str) -> None:
+    whole = class_folder(write_tree(tmp_path / "one", TREE, form)).digest()
+    turned = dict(reversed(TREE.items()))
+    assert class_folder(write_tree(tmp_path / "two", turned, form)).digest() == whole
+    assert class_folder(write_tree(tmp_path / "plain", TREE, "folder")).digest() == whole
+    others = {
+        "larger": {**TREE, "owl/b.png": TREE["owl/b.png"] + b"!"},
+        "renamed": {name.replace("b.png", "c.png"): data for name, data in TREE.items()},
+        "relabelled": {name.replace("owl/a", "cat/y"): data for name, data in TREE.items()},
+        "reclassed": {name.replace("owl", "emu"): data for name, data in TREE.items()},
+    }
+    found = {name: class_folder(write_tree(tmp_path / name, files, form)).digest() for name, files in others.items()}
+    assert len({whole, *found.values()}) == 5
 
 
 def test_pictures_are_decoded_when_they_are_asked_for_and_damage_is_named(tmp_path: Path) -> None:
@@ -388,6 +424,20 @@ def test_without_internet_the_files_wanted_are_named(tmp_path: Path, monkeypatch
     offer(monkeypatch, "http://127.0.0.1:9/")  # nobody listens there
     with pytest.raises(ConnectionError, match=r"Without internet, put these files into .*mnist by hand:\n  file.bin"):
         download("mnist", tmp_path)
+
+
+def test_a_download_that_failed_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirror: str) -> None:
+    system = small_mnist(tmp_path / "system", monkeypatch)
+    monkeypatch.setitem(IMAGES, "mnist", replace(IMAGES["mnist"], elsewhere=(str(system),)))
+    monkeypatch.setenv("HARMAX_DATA", str(tmp_path))
+    for address in ("http://127.0.0.1:9/", f"{mirror}/none/", f"{mirror}/short/"):
+        offer(monkeypatch, address)
+        with pytest.raises(ConnectionError):
+            download("mnist", tmp_path)
+        assert (tmp_path / "mnist").exists() == address.endswith("/short/")  # it left what it had
+        assert has_images("mnist")
+        assert len(load_images("mnist", "train").labels) == 3
+    assert not has_images("mnist", tmp_path)
 
 
 def real(name: str) -> pytest.MarkDecorator:

@@ -79,7 +79,7 @@ def test_a_system_packages_own_packing_is_no_damage(tmp_path: Path, monkeypatch:
     own = small_mnist(tmp_path / "system", monkeypatch)
     wrong = tuple(replace(file, sha256="0" * 64) for file in IMAGES["mnist"].files)
     monkeypatch.setitem(IMAGES, "mnist", replace(IMAGES["mnist"], files=wrong, elsewhere=(str(own),)))
-    monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("HARMAX_DATA", str(tmp_path))
     found = check_images("mnist")
     assert (found.state, found.folder, found.checked) == ("whole", own, ())
 

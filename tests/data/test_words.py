@@ -40,6 +40,10 @@ def test_the_folder_is_the_one_the_environment_names(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HARMAX_DATA", str(tmp_path))
     assert len(load_pairs("synonym")) == 2
     monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "elsewhere"))
+    with pytest.raises(ValueError, match=r"`HARMAX_DATA` must name a folder, got '.*elsewhere'"):
+        load_pairs("synonym")
+    monkeypatch.delenv("HARMAX_DATA")
+    monkeypatch.chdir(tmp_path)  # where there is no ../shared/data
     with pytest.raises(FileNotFoundError, match="set HARMAX_DATA"):
         load_pairs("synonym")
 

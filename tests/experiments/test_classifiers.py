@@ -38,6 +38,7 @@ from harmax.experiments.vision.classifiers_spec import (
     cells,
     choose,
     final_cells,
+    setting_of,
     tuning_cells,
     vision_spec,
 )
@@ -65,45 +66,47 @@ def results(smoke: Run) -> dict[ClassifierCell, CellResult]:
     return EXPERIMENT.by_cell(SMOKE, smoke.results)
 
 
-def test_the_grid_is_the_same_for_both_heads_but_for_the_exponents() -> None:
+def test_both_heads_have_the_same_rates_and_as_many_settings() -> None:
     spec = ClassifierSpec()
     linear, harmonic = (tuning_cells(spec, "cifar10", head) for head in (LINEAR, HARMONIC))
-    assert [cell.lr for cell in linear] == list(spec.lrs)
-    for exponent in spec.exponents:
-        assert [cell.lr for cell in harmonic if cell.exponent == exponent] == list(spec.lrs)
-    assert spec.exponents[0] == pytest.approx(512**0.5, abs=0.01)  # the paper's rule is among them
-    assert {cell.seed for cell in linear + harmonic} == {0}
-    assert (len(linear), len(harmonic)) == (4, 12)
+    for exponent, scale in zip(spec.exponents, spec.scales, strict=True):
+        assert [cell.lr for cell in harmonic if (cell.exponent, cell.scale) == (exponent, None)] == list(spec.lrs)
+        assert [cell.lr for cell in linear if (cell.exponent, cell.scale) == (None, scale)] == list(spec.lrs)
+    assert spec.exponents[1] == pytest.approx(512**0.5, abs=0.01)  # the paper's rule is among them
+    assert 1.0 in spec.scales  # and so is plain cross-entropy
+    assert len(linear) == len(harmonic) == 15
 
 
-def test_data_sets_with_few_held_out_images_are_tuned_with_several_seeds() -> None:
-    spec = replace(ClassifierSpec(), seeds=(5, 6, 7, 8))
-    for dataset, seeds in (("cifar10", [5]), (CIFAR100, [5, 6, 7]), (TINY, [5, 6, 7])):
+def test_data_sets_with_few_held_out_images_are_tuned_with_several_seeds_none_of_which_counts() -> None:
+    spec = replace(ClassifierSpec(), seeds=(5, 6, 7, 8), scales=(1.0,))
+    for dataset, seeds in (("cifar10", [5]), (CIFAR100, [5, 6]), (TINY, [5, 6])):
         grid = tuning_cells(spec, dataset, LINEAR)
         assert [(cell.lr, cell.seed) for cell in grid] == [(lr, seed) for lr in spec.lrs for seed in seeds]
-    assert {cell.seed for cell in tuning_cells(replace(spec, seeds=(1, 2)), TINY, HARMONIC)} == {1, 2}
+        told = [vision_spec(spec, cell, setting_of(cell)) for cell in grid]
+        assert {one.seed for one in told} == {1000 + seed for seed in seeds}
+    with pytest.raises(ValueError, match="`seeds` must be below 1000"):
+        replace(spec, seeds=(5, 1000))
 
 
 def test_other_seeds_and_repeats_decide_which_runs_count() -> None:
     spec = replace(ClassifierSpec(), seeds=(5, 6, 7, 8))
     assert [cell.seed for cell in final_cells(spec, "cifar10")] == [5, 5, 6, 6, 7, 7, 8, 8]
-    assert {cell.seed for cell in final_cells(spec, CIFAR100)} == {5, 6, 7}
+    assert {cell.seed for cell in final_cells(replace(spec, repeats=(4, 3, 3)), CIFAR100)} == {5, 6, 7}
 
 
 def test_both_heads_are_told_the_same_but_for_what_only_one_has() -> None:
     spec = ClassifierSpec()
     told = {
-        head: vision_spec(spec, ClassifierCell("cifar10", head, FINAL, None, None, 3), Setting(0.4, exponent))
-        for head, exponent in ((HARMONIC, 128.0), (LINEAR, None))
+        head: vision_spec(spec, ClassifierCell("cifar10", head, FINAL, None, None, None, 3), setting)
+        for head, setting in ((HARMONIC, Setting(0.4, exponent=128.0)), (LINEAR, Setting(0.4, scale=4.0)))
     }
     assert (told[HARMONIC].exponent, told[HARMONIC].center_start) == (128.0, "means")
-    own = {"head": LINEAR, "exponent": None, "center_start": "linear"}
+    own = {"head": LINEAR, "exponent": None, "center_start": "linear", "logit_scale": 4.0}
     assert replace(told[HARMONIC], **own) == told[LINEAR]  # type: ignore[arg-type]
-    assert (told[LINEAR].epochs, told[LINEAR].warmup, told[LINEAR].flip) == (32, 6.4, True)
-    digits = vision_spec(
-        EXPERIMENT.profiles["quick"], ClassifierCell("digits", LINEAR, TUNING, None, 0.1, 0), Setting(0.1, None)
-    )
-    assert (digits.flip, digits.epochs) == (False, 2)
+    assert (told[LINEAR].epochs, told[LINEAR].warmup, told[LINEAR].flip, told[LINEAR].cutout) == (64, 12.8, True, 8)
+    cell = ClassifierCell("digits", LINEAR, TUNING, None, 1.0, 0.1, 0)
+    digits = vision_spec(EXPERIMENT.profiles["quick"], cell, setting_of(cell))
+    assert (digits.flip, digits.cutout, digits.epochs) == (False, 0, 2)
 
 
 def test_a_setting_for_every_data_set() -> None:
@@ -124,15 +127,17 @@ def test_the_most_accurate_is_chosen_and_likelihood_decides_between_equals() -> 
 
 
 def test_the_mean_over_tuning_seeds_chooses() -> None:
-    grid = tuning_cells(ClassifierSpec(seeds=(0, 1, 2), lrs=(0.1, 0.4)), TINY, LINEAR)
+    grid = tuning_cells(
+        ClassifierSpec(seeds=(0, 1, 2), tuning_seeds=(1, 1, 3), lrs=(0.1, 0.4), scales=(1.0,)), TINY, LINEAR
+    )
     steady, lucky = (
         [Held(0.5, 1.0), Held(0.5, 1.2), Held(0.5, 1.1)],
         [Held(0.75, 1.0), Held(0.25, 9.0), Held(0.25, 9.0)],
     )
-    assert choose(dict(zip(grid, lucky + steady, strict=True)), grid) == Setting(0.4, None)
+    assert choose(dict(zip(grid, lucky + steady, strict=True)), grid) == Setting(0.4, scale=1.0)
     lost = [Held(0.75, 1.0), Held(0.5, 1.0), Held(0.25, float("inf"))]  # as accurate in the mean
-    assert choose(dict(zip(grid, lost + steady, strict=True)), grid) == Setting(0.4, None)
-    assert choose(dict(zip(grid, steady + lost, strict=True)), grid) == Setting(0.1, None)
+    assert choose(dict(zip(grid, lost + steady, strict=True)), grid) == Setting(0.4, scale=1.0)
+    assert choose(dict(zip(grid, steady + lost, strict=True)), grid) == Setting(0.1, scale=1.0)
 
 
 def test_a_split_takes_a_share_of_every_class_and_no_image_twice() -> None:
@@ -236,12 +241,12 @@ def test_the_runs_that_count_have_the_chosen_setting(results: dict[ClassifierCel
         grid = tuning_cells(SMOKE, DATASET, head)
         best = max(results[cell].metrics["accuracy"] for cell in grid)
         chosen = {
-            (result.metrics["lr"], result.metrics["exponent"])
+            (result.metrics["lr"], result.metrics["exponent"], result.metrics["scale"])
             for cell, result in results.items()
             if cell.stage == FINAL and cell.head == head
         }
         assert len(chosen) == 1
-        assert chosen <= {(cell.lr, cell.exponent) for cell in grid if results[cell].metrics["accuracy"] == best}
+        assert chosen <= {setting_of(cell) for cell in grid if results[cell].metrics["accuracy"] == best}
 
 
 def test_a_cell_whose_tuning_is_gone_tunes_again(results: dict[ClassifierCell, CellResult], tmp_path: Path) -> None:

@@ -81,8 +81,8 @@ def _counted(spec: ClassifierSpec, cell: ClassifierCell, changes: Changes, noise
                 "nearest.label": np.tile(np.arange(2)[:, None], 3),
             }
     names = [f"class_{number}" for number in range(200)]
-    exponent = 128.0 if cell.head == HARMONIC else None
-    known: dict[str, Any] = {"lr": 0.4, "exponent": exponent, "diverged_at": None, "classes": names}
+    own = {"exponent": 22.63, "scale": None} if cell.head == HARMONIC else {"exponent": None, "scale": 1.0}
+    known: dict[str, Any] = {"lr": 0.4, **own, "diverged_at": None, "classes": names}
     known["test_images"] = 10_000
     return CellResult(curves=curves, arrays=arrays, metrics={**known, **metrics})
 
@@ -165,10 +165,11 @@ def test_heads_that_seeds_cannot_tell_apart_decide_nothing(claim: str) -> None:
 @pytest.mark.parametrize("claim", ["imagenet", "few_images"])
 def test_three_seeds_that_agree_by_chance_decide_nothing(claim: str) -> None:
     ahead = {0: 0.001, 1: 0.002, 2: 0.012, 3: 0.0}  # a bootstrap's interval of the first three ends at 0.001
+    spec = replace(FULL, repeats=(4, 3, 3))
     results = with_metrics(
-        planted(FULL, {}), lambda cell: {"test_accuracy": 0.5 + (ahead[cell.seed] if cell.head == HARMONIC else 0)}
+        planted(spec, {}), lambda cell: {"test_accuracy": 0.5 + (ahead[cell.seed] if cell.head == HARMONIC else 0)}
     )
-    found = judge(claim, FULL, results)
+    found = judge(claim, spec, results)
     estimate, low, high = found.numbers["difference"]
     assert found.verdict == NOT_DECIDED
     assert (estimate, low, high) == pytest.approx((0.005, 0.005 - 0.015111, 0.005 + 0.015111), abs=1e-6)
@@ -192,7 +193,8 @@ def test_seeds_that_agree_do_not_decide_what_hangs_on_the_choice_of_images() -> 
 def test_the_ratio_of_collapse_has_students_interval_of_the_logarithms() -> None:
     ratios = {0: 1.0, 1: 1.02, 2: 0.98, 3: 1.6}
     results = with_metrics(
-        planted(FULL, {}), lambda cell: {"within_between": 0.05 * (ratios[cell.seed] if cell.head == HARMONIC else 1)}
+        planted(FULL, {}),
+        lambda cell: {"within_between": 0.05 * (ratios.get(cell.seed, 1) if cell.head == HARMONIC else 1)},
     )
     found = judge("collapse", FULL, results)
     assert found.verdict == NOT_DECIDED
@@ -204,13 +206,14 @@ def test_the_ratio_of_collapse_has_students_interval_of_the_logarithms() -> None
 @pytest.mark.parametrize(
     ("head", "change", "shown"),
     [
-        (HARMONIC, {"lr": 0.2}, ("0.2; 0.4", "128")),
-        (HARMONIC, {"exponent": 512.0}, ("0.4", "128; 512")),
-        (LINEAR, {"lr": 0.8}, ("0.4; 0.8", None)),
+        (HARMONIC, {"lr": 0.2}, ("0.2; 0.4", "22.63", None)),
+        (HARMONIC, {"exponent": 64.0}, ("0.4", "22.63; 64", None)),
+        (LINEAR, {"lr": 0.8}, ("0.4; 0.8", None, "1")),
+        (LINEAR, {"scale": 4.0}, ("0.4", None, "1; 4")),
     ],
 )
 def test_runs_of_several_settings_decide_nothing_and_are_named(
-    head: str, change: dict[str, float], shown: tuple[str, str | None]
+    head: str, change: dict[str, float], shown: tuple[str, str | None, str | None]
 ) -> None:
     def mixed(cell: ClassifierCell) -> dict[str, Any]:
         return change if (cell.dataset, cell.head, cell.seed) == ("cifar10", head, 1) else {}
@@ -223,13 +226,13 @@ def test_runs_of_several_settings_decide_nothing_and_are_named(
             assert "several settings" in found.sentence
             assert "learning rate 0.4" in found.sentence
     row = next(row for row in tables_of(with_metrics(planted(FULL, {}), mixed))["Test"] if row["head"] == label(head))
-    assert (row["lr"], row["exponent"]) == shown
+    assert (row["lr"], row["exponent"], row["scale of logits"]) == shown
 
 
 def test_a_harmonic_run_that_diverged_does_not_touch_the_baseline() -> None:
     results = planted(FULL, CASES["baseline"][0])
     lost = next(cell for cell in results if (cell.dataset, cell.head, cell.stage) == ("cifar10", HARMONIC, FINAL))
-    results[lost] = CellResult(metrics={"lr": 0.4, "exponent": 128.0, "diverged_at": 2})
+    results[lost] = CellResult(metrics={"lr": 0.4, "exponent": 22.63, "scale": None, "diverged_at": 2})
     assert judge("baseline", FULL, results).verdict == REPRODUCED
     assert judge("collapse", FULL, results).verdict == NOT_DECIDED
 
@@ -237,7 +240,7 @@ def test_a_harmonic_run_that_diverged_does_not_touch_the_baseline() -> None:
 def test_a_run_that_diverged_leaves_its_claims_open_and_is_named() -> None:
     results = planted(FULL, CASES["cifar10"][0])
     lost = next(cell for cell in results if (cell.dataset, cell.stage) == ("cifar10", FINAL))
-    results[lost] = CellResult(metrics={"lr": 0.4, "exponent": 8.0, "diverged_at": 2})
+    results[lost] = CellResult(metrics={"lr": 0.4, "exponent": 8.0, "scale": None, "diverged_at": 2})
     open_one = judge("cifar10", FULL, results)
     assert open_one.verdict == NOT_DECIDED
     assert lost.name in open_one.sentence
@@ -263,7 +266,8 @@ def test_the_table_of_tests_has_plain_numbers() -> None:
     for row in rows:
         assert row["test_accuracy low"] < row["test_accuracy"] < row["test_accuracy high"]
         assert row["standard error by test images"] == pytest.approx((0.95 * 0.05 / 10_000) ** 0.5, rel=0.02)
-        assert (row["lr"], row["exponent"]) == ("0.4", "128" if row["head"] == "harmonic" else None)
+        own = ("22.63", None) if row["head"] == "harmonic" else (None, "1")
+        assert (row["lr"], row["exponent"], row["scale of logits"]) == ("0.4", *own)
     for row in tables["Calibration"]:
         assert all(row[f"{name} low"] < row[name] < row[f"{name} high"] for name in ("nll", "ece", "brier"))
     outliers = [row for row in tables["Telling"] if row["dataset"] == "cifar10"]
@@ -276,27 +280,33 @@ def test_the_table_of_tuning_has_means_over_seeds_and_says_how_it_was_made() -> 
     first = next(cell for cell in results if (cell.dataset, cell.stage, cell.lr) == ("cifar100", TUNING, 0.1))
     results[first] = CellResult(metrics={"accuracy": 0.59, "nll": 0.3, "diverged_at": None})
     found = next(table for table in summarize(FULL, results).tables if table.title.startswith("Tuning"))
-    assert "the harmonic head has 12 settings to choose from, cross-entropy 4" in found.title
+    assert "the harmonic head has 15 settings to choose from, cross-entropy 15" in found.title
     assert "shorter runs" in found.title
     rows = [row for row in found.rows if row["dataset"] == "cifar100"]
-    assert (rows[0]["seeds"], rows[0]["epochs"]) == (3, "30 of 80")
-    assert rows[0]["lr 0.1"] == pytest.approx((0.59 + 2 * 0.89) / 3)
+    assert (rows[0]["seeds"], rows[0]["epochs"]) == (2, "20 of 80")
+    assert rows[0]["lr 0.1"] == pytest.approx((0.59 + 0.89) / 2)
     assert rows[1]["lr 0.1"] == pytest.approx(0.89)
     del results[first]
     assert next(row for row in tables_of(results)["Tuning"] if row["dataset"] == "cifar100")["lr 0.1"] is None
 
 
 @pytest.mark.parametrize(
-    ("lr", "exponent", "words"),
-    [(0.4, 128.0, "no"), (0.1, 128.0, "lr"), (0.4, 512.0, "exponent"), (0.8, 22.63, "lr and exponent")],
+    ("lr", "exponent", "scale", "harmonic", "linear"),
+    [
+        (0.4, 22.63, 1.0, "no", "no"),
+        (0.1, 22.63, 1.0, "lr", "lr"),
+        (0.4, 64.0, 1.0, "exponent", "no"),
+        (1.6, 8.0, 4.0, "lr and exponent", "lr and scale"),
+    ],
 )
-def test_a_choice_at_the_end_of_its_grid_is_told(lr: float, exponent: float, words: str) -> None:
+def test_a_choice_at_the_end_of_its_grid_is_told(
+    lr: float, exponent: float, scale: float, harmonic: str, linear: str
+) -> None:
     def chosen(cell: ClassifierCell) -> dict[str, Any]:
-        return {"lr": lr, "exponent": exponent if cell.head == HARMONIC else None}
+        return {"lr": lr, **({"exponent": exponent} if cell.head == HARMONIC else {"scale": scale})}
 
     for row in tables_of(with_metrics(planted(FULL, {}), chosen))["Test"]:
-        expected = words if row["head"] == "harmonic" else words.removesuffix(" and exponent").replace("exponent", "no")
-        assert row["at the grid's end"] == expected
+        assert row["at the grid's end"] == (harmonic if row["head"] == "harmonic" else linear)
 
 
 def test_one_seed_has_means_and_no_ends() -> None:

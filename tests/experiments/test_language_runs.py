@@ -120,7 +120,8 @@ def test_a_failed_measure_costs_no_training(smoke: Run, tmp_path: Path, monkeypa
 
 
 def test_without_the_data_folder_nothing_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.delenv("HARMAX_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)  # where there is no ../shared/data
     spec = replace(SMOKE, embedded=False)
     broken = replace(EXPERIMENT, profiles={**EXPERIMENT.profiles, "smoke": spec})
     found = run(broken, smoke=True, folder=tmp_path / "runs", device="cpu")

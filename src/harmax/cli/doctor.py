@@ -35,7 +35,7 @@ class Doctor:
         for name, value in facts["environment"].items():
             print(f"{name:<10} {value}")
         print(f"{'devices':<10} {', '.join(facts['devices'])}")
-        print(f"{'data':<10} {facts['data'] or 'none found; set HARMAX_DATA to the folder that holds it'}")
+        print(f"{'data':<10} {facts['data'] or facts['data_problem']}")
         print("\nextras")
         for name, extra in facts["extras"].items():
             print(f"  {name:<9} {'installed' if extra['installed'] else 'missing: ' + extra['install']}")
@@ -61,11 +61,16 @@ def examine() -> dict[str, Any]:
             row = {"use": use, "tokens": tokens, "features": features, "classes": classes, "device": device}
             implementations.append({**row, "dtype": str(dtype), "impl": impl, "reason": reason})
     extras = {name: {"installed": is_installed(name), "install": install_command(name)} for name in EXTRAS}
-    data = find_data()
+    data, problem = None, "none found; set HARMAX_DATA to the folder that holds it"
+    try:
+        data = find_data()
+    except ValueError as error:
+        problem = str(error)
     return {
         "environment": environment(),
         "devices": devices,
         "data": str(data) if data else None,
+        "data_problem": None if data else problem,
         "extras": extras,
         "implementations": implementations,
     }

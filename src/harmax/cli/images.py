@@ -64,6 +64,8 @@ class ImageFiles:
     def _check_words(self) -> None:
         if self.folder is not None:
             check_folder(self.folder)
+        elif self.list or self.check:
+            find_data()  # refuses a HARMAX_DATA that is no folder, where there is nothing to look at
         if self.list and self.check:
             raise UsageError("`--list` and `--check` must not come together, got both; `--check` says what both do.")
         if not (self.names or self.list or self.check):
@@ -78,7 +80,8 @@ class ImageFiles:
         rows: list[dict[str, Any]] = []
         for name in dict.fromkeys(self.names):
             published = any((target / name / file.name).is_file() for file in IMAGES[name].files)
-            if has_images(name, self.folder) and not published:
+            # A folder that is still to be made holds nothing.
+            if target.is_dir() and has_images(name, self.folder) and not published:
                 print(
                     f"harmax: {name} is there in another form, which would be read first, and is left as it is; for "
                     "the published files name another `--folder`.",

@@ -1,9 +1,12 @@
 """`harmax list`: which experiments there are."""
 
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 from harmax.cli.usage import print_json
 from harmax.experiments import EXPERIMENTS
+from harmax.experiments.spec import Experiment
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class List:
     def __call__(self) -> int:
         """Print the list."""
         if self.json:
+            problems: set[str] = set()
             print_json(
                 [
                     {
@@ -24,11 +28,13 @@ class List:
                         "title": experiment.title,
                         "claims": {claim.id: claim.statement for claim in experiment.claims},
                         "source": experiment.source and experiment.source.name,
-                        "cells": {profile: len(experiment.cells(s)) for profile, s in experiment.profiles.items()},
+                        "cells": count_cells(experiment, problems),
                     }
                     for experiment in EXPERIMENTS.values()
                 ]
             )
+            for problem in sorted(problems):
+                print(f"harmax: {problem}", file=sys.stderr)
             return 0
         width = max(map(len, EXPERIMENTS), default=0)
         place = max((len(experiment.figure) for experiment in EXPERIMENTS.values()), default=0)
@@ -36,3 +42,15 @@ class List:
             source = f" (reads {experiment.source.name})" if experiment.source else ""
             print(f"{experiment.name:<{width}}  {experiment.figure:<{place}}  {experiment.title}{source}")
         return 0
+
+
+def count_cells(experiment: Experiment[Any, Any], problems: set[str]) -> dict[str, int | None]:
+    """Count the cells of every profile; None, and a problem, where nobody can say which data sets are there."""
+    counts: dict[str, int | None] = {}
+    for profile in experiment.profiles:
+        try:
+            counts[profile] = len(experiment.cells(experiment.profiles[profile]))
+        except ValueError as error:
+            counts[profile] = None
+            problems.add(str(error))
+    return counts

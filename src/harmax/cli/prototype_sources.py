@@ -34,6 +34,8 @@ class Side:
     """(N,), of the images below."""
     numbers: np.ndarray
     """(N,), which images of the data set these are."""
+    classes: tuple[str, ...]
+    """Names that the labels stand for."""
 
     def batches(self, prepare: Callable[[Tensor], Tensor], tell: Callable[[int, int], None]) -> Iterator[Tensor]:
         """Yield all images as a model takes them, and tell how many of how many were."""
@@ -115,12 +117,13 @@ def _from_run(folder: Path, wishes: Wishes) -> Subject:
     head = HarmonicHead(weight.shape[1], len(weight), exponent=exponent, softening=softening)
     head.weight.data.copy_(weight)
     device = choose_device(wishes.device)
-    train, test, classes = _read_sides(dataset, wishes)
-    return Subject(dataset, head.to(device), None, lambda pixels: pixels.float() / 255, classes, train, test)
+    train, test = _read_sides(dataset, wishes)
+    return Subject(dataset, head.to(device), None, lambda pixels: pixels.float() / 255, train.classes, train, test)
 
 
 def _from_model(folder: Path, run: Path, wishes: Wishes) -> Subject:
     from harmax.train.checkpoint_folder import find_checkpoints
+    from harmax.train.vision.data import check_classes
     from harmax.train.vision.model import load_classifier
 
     if wishes.protocol is not None:
@@ -140,13 +143,15 @@ def _from_model(folder: Path, run: Path, wishes: Wishes) -> Subject:
             f"FOLDER must hold a classifier with a harmonic head, got {str(folder)!r} with a {type(head).__name__}, "
             "which has no prototypes; train one with `harmax vision --head harmonic`."
         )
-    train, test, classes = _read_sides(dataset, wishes, size=preparation.size)
+    train, test = _read_sides(dataset, wishes, size=preparation.size)
+    check_classes(train.classes, test.classes, dataset, wishes.data)
     labels = {int(number): str(name) for number, name in (model.config.id2label or {}).items()}
     names = tuple(labels[number] for number in sorted(labels))  # a file has them in the order of letters: 0, 1, 10
-    if names != classes:
+    if names != train.classes:
         raise ValueError(
             f"`--dataset` must have the classes of the classifier ({', '.join(names[:3])}, ...: {len(names)}), got "
-            f"{dataset} with {', '.join(classes[:3])}, ...: {len(classes)}; name the set that it was trained on."
+            f"{dataset} with {', '.join(train.classes[:3])}, ...: {len(train.classes)}; name the set that it was "
+            "trained on."
         )
     device = choose_device(wishes.device)
     nn.Module.to(model, device)
@@ -159,7 +164,7 @@ def _chosen(flag: str, wanted: str | None, there: list[str]) -> str:
     return wanted or there[0]
 
 
-def _read_sides(dataset: str, wishes: Wishes, *, size: int = 0) -> tuple[Side, Side, tuple[str, ...]]:
+def _read_sides(dataset: str, wishes: Wishes, *, size: int = 0) -> tuple[Side, Side]:
     if wishes.limit is not None and wishes.limit < 1:
         raise ValueError(f"`--limit` must be at least 1, got {wishes.limit}; leave it out for all images.")
     if dataset == FOLDER:
@@ -174,15 +179,15 @@ def _read_sides(dataset: str, wishes: Wishes, *, size: int = 0) -> tuple[Side, S
         train, test = (
             load_images(dataset, split, wishes.data, complete=not wishes.partial) for split in ("train", "test")
         )
-    return _resident(train, wishes.limit), _resident(test, wishes.limit), train.classes
+    return _resident(train, wishes.limit), _resident(test, wishes.limit)
 
 
 def _resident(images: Images, limit: int | None) -> Side:
     numbers = _evenly(len(images.labels), limit)
-    return Side(lambda chosen: images.pixels[chosen], images.labels[numbers], numbers)
+    return Side(lambda chosen: images.pixels[chosen], images.labels[numbers], numbers, images.classes)
 
 
-def _open_folder(wishes: Wishes, size: int) -> tuple[Side, Side, tuple[str, ...]]:
+def _open_folder(wishes: Wishes, size: int) -> tuple[Side, Side]:
     from harmax.data.images import class_folder
     from harmax.train.vision.data import find_side
     from harmax.train.vision.pictures import Pictures
@@ -203,8 +208,8 @@ def _open_folder(wishes: Wishes, size: int) -> tuple[Side, Side, tuple[str, ...]
             return np.stack(squares)
 
         numbers = _evenly(len(pictures), wishes.limit)
-        sides.append(Side(read, pictures.folder.labels[numbers], numbers))
-    return sides[0], sides[1], pictures.classes
+        sides.append(Side(read, pictures.folder.labels[numbers], numbers, pictures.classes))
+    return sides[0], sides[1]
 
 
 def _evenly(count: int, limit: int | None) -> np.ndarray:

@@ -9,7 +9,7 @@ import tyro
 
 from harmax.cli.progress import ShowProgress
 from harmax.cli.usage import UsageError, check_folder, checking_usage, parse_seeds, print_json
-from harmax.engine import ENGINES, device_for, find_experiment, run
+from harmax.engine import ENGINES, device_for, find_experiment, matching, run
 from harmax.environment import choose_device
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import verdict_words
@@ -35,6 +35,8 @@ class RunExperiment:
     """Where run folders live."""
     device: str | None = None
     """Where to compute: cpu, cuda, cuda:1; a GPU where there is one and the experiment uses it if left out."""
+    cells: str | None = None
+    """Only cells whose name holds this (dataset=cifar10; * stands for anything), so that processes share a run."""
     engine: str = "local"
     """Where the work runs."""
     json: bool = False
@@ -47,7 +49,9 @@ class RunExperiment:
             profile = profile_of(self.smoke, self.full)
             seeds = parse_seeds(self.seeds)
             experiment = find_experiment(self.name)
-            experiment.resolve(profile, seeds)
+            spec = experiment.resolve(profile, seeds)
+            if experiment.source is None:
+                matching([cell.name for cell in experiment.cells(spec)], self.cells)
             device_for(experiment, self.device)
             if self.engine not in ENGINES:
                 raise UsageError(unknown("engine", self.engine, ENGINES))
@@ -59,6 +63,7 @@ class RunExperiment:
                 profile=profile,
                 folder=self.folder,
                 device=self.device,
+                cells=self.cells,
                 progress=progress,
             )
         complain(result)
@@ -88,6 +93,8 @@ class Reproduce:
             check_folder(self.folder)
             profile = profile_of(self.smoke, self.full)
             choose_device(self.device)
+            for experiment in EXPERIMENTS.values():
+                experiment.resolve(profile)  # which looks for data sets: better refused now than between two runs
         status = 0
         for name, experiment in EXPERIMENTS.items():
             try:
@@ -120,10 +127,14 @@ def profile_of(smoke: bool, full: bool) -> str:
 
 
 def complain(run: Run) -> None:
-    """Say on standard error which cells failed or are damaged, and what to do."""
+    """Say on standard error which cells failed or are damaged, and what to do; each reason is said once."""
     trained = run.home.parent.name
+    failed: dict[str, list[str]] = {}
     for name, error in run.failed.items():
-        print(f"harmax: {trained}, cell {name} failed: {error.strip().splitlines()[-1]}", file=sys.stderr)
+        failed.setdefault(error.strip().splitlines()[-1], []).append(name)
+    for reason, (first, *others) in failed.items():
+        more = f" and {len(others)} other{'s' * (len(others) > 1)}" if others else ""
+        print(f"harmax: {trained}, cell {first}{more} failed: {reason}", file=sys.stderr)
     for damage in run.damaged:
         print(f"harmax: damaged and left alone: {damage}; delete it to run it again.", file=sys.stderr)
 

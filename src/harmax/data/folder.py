@@ -9,8 +9,10 @@ from harmax.files import DamagedError
 
 
 def find_data() -> Path | None:
-    """Return the data folder: HARMAX_DATA where it is set, else ../shared/data where that exists."""
+    """Return the data folder: HARMAX_DATA where it is set, which must be one, else ../shared/data where that exists."""
     named = os.environ.get("HARMAX_DATA")
+    if named and not Path(named).is_dir():
+        raise ValueError(f"`HARMAX_DATA` must name a folder, got {named!r}; correct it, make that folder, or unset it.")
     candidate = Path(named) if named else Path("../shared/data")
     return candidate if candidate.is_dir() else None
 

@@ -1,7 +1,8 @@
 """Where work runs: `run` resolves an experiment, opens its folder, and hands the pending cells to an engine."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ ENGINES: dict[str, Callable[..., None]] = {
     "local": execute,
 }
 
-__all__ = ["ENGINES", "Event", "device_for", "find_experiment", "run"]
+__all__ = ["ENGINES", "Event", "device_for", "find_experiment", "matching", "run"]
 
 
 def run(
@@ -29,6 +30,7 @@ def run(
     profile: str | None = None,
     folder: Path | str = "runs",
     device: str | None = None,
+    cells: str | None = None,
     retry: bool = True,
     progress: Callable[[Event], None] | None = None,
 ) -> Run:
@@ -45,6 +47,8 @@ def run(
         profile: "smoke", "quick" (the default) or "full".
         folder: where run folders live.
         device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it.
+        cells: only those whose name holds this, in which * stands for anything: several processes can so share the
+            work of one run, each with a part of its own.
         retry: whether cells that failed before are tried again.
         progress: called with an `Event` whenever there is something to tell.
     """
@@ -66,6 +70,7 @@ def run(
             profile=profile,
             folder=folder,
             device=device,
+            cells=cells,
             retry=retry,
             progress=progress,
         )
@@ -80,7 +85,8 @@ def run(
         source=chosen.source_key(spec),
     )
     if chosen.source is None:
-        names = [name for name in result.pending if retry or name not in result.failed]
+        wanted = matching(result.cells, cells)
+        names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
         if names:
             result.record_environment(place)
             ENGINES[engine](chosen, spec, result, names, device=place, progress=progress or (lambda event: None))
@@ -88,6 +94,18 @@ def run(
             result.drop_partial()
     result.write_summary(chosen.summary_of(result))
     return result
+
+
+def matching(names: Collection[str], pattern: str | None) -> set[str]:
+    """Return the names that hold a pattern, in which * stands for anything; refuse one that none of them holds.
+
+    >>> sorted(matching(["task=lattice,seed=0", "task=lattice,seed=1"], "seed=1"))
+    ['task=lattice,seed=1']
+    """
+    found = {name for name in names if pattern is None or fnmatchcase(name, f"*{pattern}*")}
+    if not found and names:
+        raise ValueError(f"`cells` must be part of a cell's name, such as {next(iter(names))!r}, got {pattern!r}.")
+    return found
 
 
 def device_for(experiment: Experiment[Any, Any], wanted: str | None) -> str:

@@ -215,7 +215,12 @@ def _entering(head: Any, model: nn.Module) -> Iterator[Callable[[Tensor], Tensor
         )
     caught: list[Tensor] = []
     modes = [(module, module.training) for module in model.modules()]
-    hook = head.register_forward_pre_hook(lambda _, arguments: caught.append(arguments[0]))
+
+    def catch(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        given = [*arguments, *([named["input"]] if "input" in named else named.values())]
+        caught.extend(given[:1])
+
+    hook = head.register_forward_pre_hook(catch, with_kwargs=True)
 
     def features(batch: Tensor) -> Tensor:
         caught.clear()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from harmax.train.vision.augment import AutoAugment, cut, generator, middle_crop, random_crop
+from harmax.train.vision.augment import AutoAugment, blank, cut, generator, middle_crop, random_crop
 from harmax.train.vision.data import ResidentData, generate_images
 from harmax.train.world import World
 from train.vision.small import spec
@@ -18,6 +18,31 @@ def test_cut_takes_windows_and_mirrors_them() -> None:
     wanted = [padded[1, 0:4, 2:6], padded[0, 2:6, 0:4].flip(1), padded[1, 1:5, 1:5]]
     assert torch.equal(found, torch.stack(wanted).permute(0, 3, 1, 2))
     assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_square_of_every_image_is_blanked_also_over_an_edge() -> None:
+    images = torch.ones(3, 2, 5, 6)
+    found = blank(images, torch.tensor([1, -2, 4]), torch.tensor([2, 0, 5]), side=3)
+    wanted = images.clone()
+    wanted[0, :, 1:4, 2:5] = wanted[1, :, :1, :3] = wanted[2, :, 4:, 5:] = 0
+    assert torch.equal(found, wanted)
+    assert torch.equal(images, torch.ones_like(images))
+
+
+def test_cutout_blanks_around_any_pixel_and_leaves_the_rest_and_tests_alone() -> None:
+    train, test, world = generate_images(256), generate_images(8, start=256), World(0, 1, torch.device("cpu"))
+    plain, squares = (
+        ResidentData(spec(cutout=side, batch=256, micro_batch=256), train, test, world) for side in (0, 4)
+    )
+    (before, _), (after, _) = next(plain.train(1)), next(squares.train(1))
+    blanked = (after == 0).all(1)
+    assert torch.equal(after, before.masked_fill(blanked[:, None], 0))
+    sizes = {int(count) for count in blanked.sum((1, 2))}
+    assert max(sizes) == 16
+    assert min(sizes) == 4  # a corner's pixel, two to either side
+    assert (blanked.any(0)).all()  # no pixel is never covered
+    assert torch.equal(next(squares.train(1))[0], after)
+    assert torch.equal(next(squares.test())[0], next(plain.test())[0])
 
 
 def test_training_images_are_windows_of_reflected_ones() -> None:

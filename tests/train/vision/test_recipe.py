@@ -112,16 +112,18 @@ def test_one_compiled_backbone_serves_every_head_seed_exponent_and_set_of_classe
 
     def compiled(classes: int, **fields: Any) -> int:
         settings = spec(**fields)
-        module = ClassificationLoss(build_model(settings, CLASSES[:classes]), impl="eager")
+        scale = settings.logit_scale
+        module = ClassificationLoss(build_model(settings, CLASSES[:classes]), impl="eager", logit_scale=scale)
         module.compile(backend="eager", dynamic=False)
         loss, _ = module(images, torch.tensor([0, 1, 0, 1]))
-        plain = ClassificationLoss(build_model(settings, CLASSES[:classes]))
+        plain = ClassificationLoss(build_model(settings, CLASSES[:classes]), logit_scale=scale)
         torch.testing.assert_close(loss, plain(images, torch.tensor([0, 1, 0, 1]))[0])
         return counters["stats"]["unique_graphs"]
 
     assert compiled(4, head="harmonic", exponent=8.0) == 2  # backbone and head
     assert compiled(4, head="harmonic", exponent=32.0, seed=5) == 2
     assert compiled(4, head="linear") == 3
+    assert compiled(4, head="linear", seed=5, logit_scale=4.0) == 3
     assert compiled(7, head="linear") == 4
 
 
@@ -250,6 +252,9 @@ def test_an_evaluation_counts_every_image_once(world: int) -> None:
         ({"head": "linear", "exponent": 3.0}, "must go with the harmonic head, got the linear one"),
         ({"center_std": 0.0}, "`center_std` must be a positive number"),
         ({"center_start": "mean"}, "means"),
+        ({"logit_scale": 2.0}, "`logit_scale` must be 1 with the harmonic head"),
+        ({"head": "linear", "logit_scale": 0.0}, "`logit_scale` must be a positive, finite number, got 0.0"),
+        ({"cutout": -1}, "`cutout` must be at least 0, got -1"),
         ({"head": "linear", "center_start": "means"}, "must go with the harmonic head, got the linear one"),
         ({"center_start": "means", "center_std": 1.0}, "`center_std` must be left out with `center_start` means"),
     ],

@@ -51,10 +51,10 @@ def test_class_folders_are_learned_end_to_end(pictures: Path, tmp_path: Path, he
     assert model(preparation.prepare(torch.from_numpy(one.copy())[None])).logits.argmax().item() == 2
 
 
-@pytest.mark.parametrize("head", ["harmonic", "linear"])
-def test_what_was_evaluated_is_what_was_written(tmp_path: Path, head: Any) -> None:
+@pytest.mark.parametrize(("head", "scale"), [("harmonic", 1.0), ("linear", 1.0), ("linear", 4.0)])
+def test_what_was_evaluated_is_what_was_written(tmp_path: Path, head: Any, scale: float) -> None:
     """The loaded model, on images prepared by its own file, has the last line's numbers."""
-    last = train_classifier(spec(head=head), tmp_path, device="cpu")
+    last = train_classifier(spec(head=head, logit_scale=scale), tmp_path, device="cpu")
     assert last["top1"] > 0.6  # of four classes
     model, preparation = load_classifier(tmp_path / "model")
     test = generate_images(256, start=512)
@@ -167,6 +167,16 @@ def test_a_checkpoint_of_other_images_is_refused(run: Path) -> None:
         VisionTraining(spec(), run, ALONE, data=data)
 
 
+def test_pictures_may_move_but_not_change_during_a_run(pictures: Path, tmp_path: Path) -> None:
+    fields = dict(epochs=1, evaluate_every=0)
+    train_classifier(folder_spec(pictures, **fields), tmp_path / "run", device="cpu")
+    shutil.copytree(pictures, tmp_path / "moved")
+    train_classifier(folder_spec(tmp_path / "moved", **fields), tmp_path / "run", device="cpu")
+    shutil.copy(pictures / "val" / "red" / "0.png", tmp_path / "moved" / "train" / "red" / "0.png")
+    with pytest.raises(ValueError, match="48 images there and 48 others here"):
+        train_classifier(folder_spec(tmp_path / "moved", **fields), tmp_path / "run", device="cpu")
+
+
 def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     path = tmp_path / "run" / "checkpoints" / "step-00000032" / "state.safetensors"
@@ -228,6 +238,7 @@ def test_classes_that_do_not_belong_together(tmp_path: Path, pictures: Path) -> 
         ({"batch": 600, "micro_batch": 600}, r"must hold a `batch` of 600 images, got 512"),
         ({"micro_batch": 5}, r"`batch` \(32\) must be a multiple of `micro_batch` x processes, got 5 x 1"),
         ({"padding": 12}, r"`padding` must be less than the images' side \(12\)"),
+        ({"cutout": 12}, r"`cutout` must be less than the images' side \(12\)"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(tmp_path: Path, fields: dict[str, Any], message: str) -> None:

@@ -33,7 +33,6 @@ def download(name: str, folder: str | os.PathLike[str], *, progress: Tell | None
     if name not in known:
         raise ValueError(unknown("name", name, known))
     own = Path(folder) / name
-    own.mkdir(parents=True, exist_ok=True)
     for file in IMAGES[name].files:
         if not is_whole(own / file.name, file):
             _fetch(IMAGES[name], file, own, progress or (lambda name, there, total: None))
@@ -86,6 +85,7 @@ def _continue(address: str, file: RemoteFile, partial: Path, tell: Tell) -> None
     with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
         if answer.status != 206:  # all of it comes, whatever was asked for
             there = 0
+        partial.parent.mkdir(parents=True, exist_ok=True)  # only now that there is something to write
         with partial.open("ab" if there else "wb") as out:
             while block := answer.read(BLOCK):
                 out.write(block)

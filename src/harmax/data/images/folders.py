@@ -2,6 +2,7 @@
 
 # N pictures
 
+import hashlib
 import lzma
 import os
 import tarfile
@@ -24,11 +25,21 @@ ARCHIVES = (".tar", ".tar.xz", ".tar.gz", ".tgz", ".tar.bz2")
 class _Stored:
     """Where one encoded picture is: a file, a piece of an uncompressed archive, or the bytes themselves."""
 
-    name: str
     path: Path
+    member: str = ""
+    """Its name within an archive."""
     start: int = 0
     size: int | None = None
     data: bytes | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.member} in {self.path}" if self.member else str(self.path)
+
+    def count_bytes(self) -> int:
+        if self.data is not None:
+            return len(self.data)
+        return self.path.stat().st_size if self.size is None else self.size
 
     def read(self) -> bytes:
         if self.data is not None:
@@ -67,6 +78,17 @@ class ClassFolder(Sequence[tuple[np.ndarray, int]]):
     def name(self, index: int) -> str:
         """Return what the i-th picture is called: its path, within the archive where it is in one."""
         return self._stored[index].name
+
+    def digest(self) -> str:
+        """Return a SHA-256 of the classes, the labels, and every picture's file name and size; nothing is decoded.
+
+        It does not depend on where the pictures lie, nor on what the archive is called that they may be in.
+        """
+        found = hashlib.sha256(os.fsencode("\0".join(self.classes)) + self.labels.tobytes())
+        for stored in self._stored:
+            file = os.path.basename(stored.member or stored.path)
+            found.update(os.fsencode(f"{file}\0{stored.count_bytes()}\0"))
+        return found.hexdigest()
 
     def to_images(self) -> Images:
         """Decode everything into memory; all pictures must have one size, which `size` sees to."""
@@ -120,7 +142,7 @@ def _in_folder(root: Path) -> Iterator[tuple[_Stored, str]]:
     for owner in sorted(entry for entry in root.iterdir() if entry.is_dir()):
         for path in sorted(owner.rglob("*")):
             if path.suffix.lower() in PICTURES and path.is_file():
-                yield _Stored(str(path), path), owner.name
+                yield _Stored(path), owner.name
 
 
 def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
@@ -131,12 +153,11 @@ def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
                 inside = PurePosixPath(member.name)
                 if not member.isfile() or inside.suffix.lower() not in PICTURES or not inside.parent.name:
                     continue
-                name = f"{member.name} in {path}"
                 if plain:
-                    yield _Stored(name, path, member.offset_data, member.size), inside.parent.name
+                    yield _Stored(path, member.name, member.offset_data, member.size), inside.parent.name
                 else:
                     file = archive.extractfile(member)
-                    yield _Stored(name, path, data=b"" if file is None else file.read()), inside.parent.name
+                    yield _Stored(path, member.name, data=b"" if file is None else file.read()), inside.parent.name
     except (tarfile.TarError, OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise DamagedError(f"{path} must be a whole archive, got {error or 'half a file'}; fetch it again.") from error
 

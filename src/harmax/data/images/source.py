@@ -70,15 +70,16 @@ class ImageSource:
 
 def own_folder(name: str, source: ImageSource, folder: str | os.PathLike[str] | None) -> Path:
     """Return where a data set's files lie: `name` below the data folder, or where a system package put them."""
-    root = find_data() if folder is None else Path(folder)
     if source.embedded:
-        return root or Path()
-    own = None if root is None else root / name
-    if own is not None and own.is_dir():
-        return own
+        return Path()
+    root = find_data() if folder is None else Path(folder)
+    places = [] if root is None else [root / name]
     if folder is None:
-        for place in map(Path, source.elsewhere):
-            if place.is_dir():
+        places += map(Path, source.elsewhere)
+    # A download that broke off leaves a folder behind, which must not hide what a package installed.
+    for suits in (source.is_there, Path.is_dir):
+        for place in places:
+            if suits(place):
                 return place
     raise FileNotFoundError(missing(name, source, root))
 

@@ -118,7 +118,8 @@ def settings(results: Results, dataset: str, head: str) -> list[Setting]:
     """Return the different settings of the runs that count, diverged ones too: one, unless tuning was made twice."""
     wanted = (dataset, head, FINAL)
     runs = [r.metrics for c, r in results.items() if (c.dataset, c.head, c.stage) == wanted]
-    return sorted({Setting(run["lr"], run["exponent"]) for run in runs}, key=lambda one: (one.lr, one.exponent or 0))
+    found = {Setting(run["lr"], run["exponent"], run["scale"]) for run in runs}
+    return sorted(found, key=lambda one: (one.lr, one.exponent or one.scale))
 
 
 def outside_sets(results: Results, dataset: str) -> list[str]:
@@ -284,11 +285,15 @@ def judge(claim: str, spec: ClassifierSpec, results: Results) -> Verdict:
 def setting_words(setting: Setting) -> str:
     """Return a setting in words.
 
-    >>> setting_words(Setting(0.2, 128.0))
+    >>> setting_words(Setting(0.2, exponent=128.0))
     'learning rate 0.2, exponent 128'
     """
-    exponent = "" if setting.exponent is None else f", exponent {setting.exponent:g}"
-    return f"learning rate {setting.lr:g}{exponent}"
+    return f"learning rate {setting.lr:g}, {variant_words(setting.exponent, setting.scale)}"
+
+
+def variant_words(exponent: float | None, scale: float | None) -> str:
+    """Return a head's exponent, or the scale of its logits, in words."""
+    return f"exponent {exponent:g}" if exponent is not None else f"logits times {scale:g}"
 
 
 def too_short(spec: ClassifierSpec, dataset: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from harmax.analysis import abstention_curve, distance_ratio, nearest_distance
 from harmax.experiments import drawing
 from harmax.experiments.spec import Picture
-from harmax.experiments.vision.classifiers_claims import Results, interval, outside_sets, values
+from harmax.experiments.vision.classifiers_claims import Results, interval, outside_sets, values, variant_words
 from harmax.experiments.vision.classifiers_spec import (
     FINAL,
     HARMONIC,
@@ -22,6 +22,7 @@ from harmax.experiments.vision.classifiers_spec import (
     ClassifierCell,
     ClassifierSpec,
     Setting,
+    variants_of,
 )
 from harmax.experiments.vision.classifiers_tables import SCORE_TITLES, tuning_means
 from harmax.experiments.vision.prototype_figures import draw_abstention, draw_nearest
@@ -77,7 +78,7 @@ def figures(spec: ClassifierSpec, results: Results) -> dict[str, Picture]:
     if tuned:
         drawn["classifiers_tuning"] = Picture(
             draw_tuning(spec, tuned),
-            "Accuracy on the training images that were held out, by learning rate, a line a head and exponent; means "
+            "Accuracy on the training images that were held out, by learning rate, a line an exponent or scale; means "
             "over the tuning seeds (as many as the table says), in shorter runs than those that count. The highest "
             "point of a head is what its other runs are trained with.",
         )
@@ -163,18 +164,18 @@ def _legend(figure: "Figure") -> None:
 
 
 def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
-    """Draw a panel a data set, a line a head and exponent."""
+    """Draw a panel a data set, a line a head's exponent or scale of logits."""
     figure = drawing.new_figure(3.4 * len(spec.datasets) + 0.8, 3.3)
     panels = figure.subplots(1, len(spec.datasets), squeeze=False)[0]
     handles = []
     for axes, dataset in zip(panels, spec.datasets, strict=True):
         for head in HEADS:
             means = tuning_means(spec, tuned, dataset, head)
-            for place, exponent in enumerate(spec.exponents if head == HARMONIC else (None,)):
-                x = [lr for lr in spec.lrs if Setting(lr, exponent) in means]
-                y = [100 * means[Setting(lr, exponent)].accuracy for lr in x]
+            for place, variant in enumerate(variants_of(spec, head)):
+                x = [lr for lr in spec.lrs if Setting(lr, *variant) in means]
+                y = [100 * means[Setting(lr, *variant)].accuracy for lr in x]
                 looks = {"color": STYLES[head].color, "linestyle": DASHES[place % 4], "marker": MARKS[place % 4]}
-                label = STYLES[head].label + (f", exponent {exponent:g}" if exponent is not None else "")
+                label = f"{STYLES[head].label}, {variant_words(*variant)}"
                 (line,) = axes.plot(x, y, markersize=4.5, label=label, **looks)
                 if dataset == spec.datasets[0]:
                     handles.append(line)
@@ -183,7 +184,7 @@ def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
         axes.set(xlabel="learning rate")
         axes.set_title(short(dataset), fontsize=10)
     panels[0].set_ylabel("held-out accuracy, %")
-    figure.legend(handles=handles, loc="outside upper center", ncols=2 if len(spec.datasets) == 1 else len(handles))
+    figure.legend(handles=handles, loc="outside upper center", ncols=2 if len(spec.datasets) == 1 else 3)
     return figure
 
 

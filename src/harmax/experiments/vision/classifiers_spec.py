@@ -11,6 +11,8 @@ from harmax.train.vision import VisionSpec
 
 HARMONIC, LINEAR = HEADS = ("harmonic", "linear")
 TUNING, FINAL = "tuning", "final"
+TUNING_SEEDS = 1000
+"""What is added to a seed where it tunes, so that no run that chose is among those that count."""
 CIFAR10, CIFAR100, TINY = PHOTOS = ("cifar10", "cifar100", "tiny_imagenet32")
 TITLES = {
     CIFAR10: "CIFAR-10",
@@ -29,18 +31,20 @@ class ClassifierSpec(Spec):
     """Settings of ResNets with either head; tuples with one entry a data set follow the order of `datasets`."""
 
     datasets: tuple[str, ...] = PHOTOS
-    epochs: tuple[int, ...] = (32, 80, 25)
+    epochs: tuple[int, ...] = (64, 80, 25)
     """Of the runs that count."""
-    tuning_epochs: tuple[int, ...] = (8, 30, 8)
-    """Of the runs that choose learning rate and exponent."""
-    tuning_seeds: tuple[int, ...] = (1, 3, 3)
+    tuning_epochs: tuple[int, ...] = (10, 20, 8)
+    """Of the runs that choose learning rate, exponent and scale."""
+    tuning_seeds: tuple[int, ...] = (1, 2, 2)
     """Seeds of them: the first so many. One would choose by 500 images of CIFAR-100's part, 2000 of Tiny ImageNet's."""
-    repeats: tuple[int, ...] = (4, 3, 3)
+    repeats: tuple[int, ...] = (4, 8, 8)
     """Seeds of the runs that count: the first so many."""
-    lrs: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8)
+    lrs: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8, 1.6)
     """Largest learning rates, the same for both heads."""
-    exponents: tuple[float, ...] = (22.63, 128.0, 512.0)
-    """Of the harmonic head: sqrt(D), which is the paper's rule, D / 4 and D, with D = 512 features."""
+    exponents: tuple[float, ...] = (8.0, 22.63, 64.0)
+    """Of the harmonic head: sqrt(D), which is the paper's rule with D = 512 features, and about a third and thrice."""
+    scales: tuple[float, ...] = (0.25, 1.0, 4.0)
+    """Of the logits of cross-entropy: as many as exponents, which scale logits too."""
     held_out: float = 0.1
     """Share of the training images that tuning does not learn from and chooses by."""
 
@@ -51,6 +55,8 @@ class ClassifierSpec(Spec):
     warmup: float = 0.2
     """Share of the epochs in which the learning rate rises; then it falls in a straight line to 0."""
     weight_decay: float = 5e-4
+    cutout: int = 8
+    """Pixels of a side of the square that is blanked in every training photograph."""
     dtype: str = "bf16"
     compile: bool = True
 
@@ -70,6 +76,8 @@ class ClassifierSpec(Spec):
                     f"`{name}` must have {len(self.datasets)} entries, one a data set, got {getattr(self, name)}; "
                     "follow the order of `datasets`."
                 )
+        if max(self.seeds, default=0) >= TUNING_SEEDS:
+            raise ValueError(f"`seeds` must be below {TUNING_SEEDS}, where those of tuning begin, got {self.seeds}.")
         if min(self.tuning_seeds, default=1) < 1:
             raise ValueError(f"`tuning_seeds` must be 1 or more each, got {self.tuning_seeds}; something must choose.")
         if not 0 < self.held_out < 1:
@@ -87,7 +95,7 @@ class ClassifierSpec(Spec):
         """Return the epochs after which neural collapse is measured.
 
         >>> ClassifierSpec().snapshot_epochs("cifar10")
-        (1, 7, 13, 20, 26, 32)
+        (1, 14, 26, 39, 51, 64)
         """
         last, steps = self.of(dataset, "epochs"), max(self.snapshots - 1, 1)
         return tuple(sorted({round(1 + (last - 1) * step / steps) for step in range(steps + 1)}))
@@ -95,23 +103,26 @@ class ClassifierSpec(Spec):
 
 @dataclass(frozen=True)
 class ClassifierCell(Cell):
-    """One ResNet on one data set: one that tunes at a learning rate and exponent, or one that counts, at the chosen."""
+    """One ResNet on one data set: one that tunes at its own setting, or one that counts, at the chosen."""
 
     dataset: str
     head: str
     stage: str
     exponent: float | None
     """None for the linear head, and where it is what tuning chose."""
+    scale: float | None
+    """Of the linear head's logits; None for the harmonic one, and where it is what tuning chose."""
     lr: float | None
     """None where it is what tuning chose."""
     seed: int
 
 
 class Setting(NamedTuple):
-    """What tuning chooses."""
+    """What tuning chooses: a learning rate, and a harmonic head's exponent or the scale of a linear one's logits."""
 
     lr: float
-    exponent: float | None
+    exponent: float | None = None
+    scale: float | None = None
 
 
 class Held(NamedTuple):
@@ -123,28 +134,37 @@ class Held(NamedTuple):
 
 def tuning_cells(spec: ClassifierSpec, dataset: str, head: str) -> list[ClassifierCell]:
     """List the grid of one head, each setting with the tuning seeds of the data set."""
-    seeds = spec.seeds[: spec.of(dataset, "tuning_seeds")]
     return [
-        ClassifierCell(dataset, head, TUNING, setting.exponent, setting.lr, seed)
+        ClassifierCell(dataset, head, TUNING, setting.exponent, setting.scale, setting.lr, seed)
         for setting in grid_of(spec, head)
-        for seed in seeds
+        for seed in spec.seeds[: spec.of(dataset, "tuning_seeds")]
     ]
 
 
 def grid_of(spec: ClassifierSpec, head: str) -> list[Setting]:
-    """List the settings that a head is tuned over, exponent by exponent.
+    """List the settings that a head is tuned over, exponent by exponent or scale by scale.
 
     >>> len(grid_of(ClassifierSpec(), "harmonic")), len(grid_of(ClassifierSpec(), "linear"))
-    (12, 4)
+    (15, 15)
     """
-    exponents = spec.exponents if head == HARMONIC else (None,)
-    return [Setting(lr, exponent) for exponent in exponents for lr in spec.lrs]
+    return [Setting(lr, *variant) for variant in variants_of(spec, head) for lr in spec.lrs]
+
+
+def variants_of(spec: ClassifierSpec, head: str) -> list[tuple[float | None, float | None]]:
+    """List a head's exponents and scales, of which it has one kind.
+
+    >>> variants_of(ClassifierSpec(), "linear")
+    [(None, 0.25), (None, 1.0), (None, 4.0)]
+    """
+    if head == HARMONIC:
+        return [(exponent, None) for exponent in spec.exponents]
+    return [(None, scale) for scale in spec.scales]
 
 
 def final_cells(spec: ClassifierSpec, dataset: str) -> list[ClassifierCell]:
     """List the runs that count, both heads of a seed together."""
     seeds = spec.seeds[: spec.of(dataset, "repeats")]
-    return [ClassifierCell(dataset, head, FINAL, None, None, seed) for seed in seeds for head in HEADS]
+    return [ClassifierCell(dataset, head, FINAL, None, None, None, seed) for seed in seeds for head in HEADS]
 
 
 def cells(spec: ClassifierSpec) -> list[ClassifierCell]:
@@ -162,16 +182,21 @@ def cells(spec: ClassifierSpec) -> list[ClassifierCell]:
 def choose(held: Mapping[ClassifierCell, Held], grid: Iterable[ClassifierCell]) -> Setting:
     """Return the setting of a grid that is the most accurate in the mean over seeds; of equal ones, the most likely.
 
-    >>> grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4)), "cifar10", "linear")  # one seed
+    >>> grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4), scales=(1.0,)), "cifar10", "linear")  # one seed
     >>> choose(dict(zip(grid, [Held(0.9, 0.3), Held(0.8, 0.2)])), grid)
-    Setting(lr=0.1, exponent=None)
+    Setting(lr=0.1, exponent=None, scale=1.0)
     """
     runs: dict[Setting, list[Held]] = {}
     for cell in grid:
-        assert cell.lr is not None  # a grid is of tuning cells
-        runs.setdefault(Setting(cell.lr, cell.exponent), []).append(held[cell])
+        runs.setdefault(setting_of(cell), []).append(held[cell])
     means = {setting: mean_held(found) for setting, found in runs.items()}
     return max(means, key=lambda setting: (means[setting].accuracy, -means[setting].nll))
+
+
+def setting_of(cell: ClassifierCell) -> Setting:
+    """Return the setting of a cell that tunes."""
+    assert cell.lr is not None
+    return Setting(cell.lr, cell.exponent, cell.scale)
 
 
 def mean_held(runs: Sequence[Held]) -> Held:
@@ -188,16 +213,18 @@ def vision_spec(spec: ClassifierSpec, cell: ClassifierCell, setting: Setting) ->
     epochs = spec.of(cell.dataset, "tuning_epochs" if cell.stage == TUNING else "epochs")
     photos = cell.dataset in PHOTOS
     harmonic: dict[str, Any] = {"exponent": setting.exponent, "center_start": spec.center_start}
+    linear: dict[str, Any] = {"logit_scale": setting.scale}
     trainer: dict[str, Any] = {"model": spec.model, "dtype": spec.dtype}
     return VisionSpec(
         head="harmonic" if cell.head == HARMONIC else "linear",
-        **(harmonic if cell.head == HARMONIC else {}),
+        **(harmonic if cell.head == HARMONIC else linear),
         **trainer,
         small_stem=True,
         zero_residual=False,
         dataset=cell.dataset,
         flip=photos,  # a mirrored digit is none
         padding=4 if photos else 1,
+        cutout=spec.cutout if photos else 0,
         epochs=epochs,
         batch=spec.batch,
         micro_batch=spec.batch,
@@ -208,5 +235,5 @@ def vision_spec(spec: ClassifierSpec, cell: ClassifierCell, setting: Setting) ->
         weight_decay=spec.weight_decay,
         decay_norms=False,
         compile=spec.compile,
-        seed=cell.seed,
+        seed=cell.seed + (TUNING_SEEDS if cell.stage == TUNING else 0),
     )

@@ -24,7 +24,9 @@ from harmax.experiments.vision.classifiers_spec import (
     Setting,
     grid_of,
     mean_held,
+    setting_of,
     tuning_cells,
+    variants_of,
 )
 from harmax.experiments.vision.trust_measures import SCORES, detection_key
 
@@ -43,11 +45,7 @@ SCORE_TITLES = {
 def summarize(spec: ClassifierSpec, results: Results) -> Summary:
     """Judge every claim, and tabulate what tuning found and what the chosen runs are."""
     groups = [(dataset, head) for dataset in spec.datasets for head in HEADS]
-    grids = [
-        (dataset, head, exponent)
-        for dataset, head in groups
-        for exponent in (spec.exponents if head == HARMONIC else (None,))
-    ]
+    grids = [(dataset, head, *variant) for dataset, head in groups for variant in variants_of(spec, head)]
     tables = [
         Table(tuning_title(spec), tuple(_tuning_row(spec, results, *grid) for grid in grids)),
         Table(TESTED, tuple(_test_row(spec, results, *group) for group in groups)),
@@ -73,15 +71,17 @@ def _named(dataset: str, head: str) -> dict[str, Any]:
 
 
 def _tuning_row(
-    spec: ClassifierSpec, results: Results, dataset: str, head: str, exponent: float | None
+    spec: ClassifierSpec, results: Results, dataset: str, head: str, exponent: float | None, scale: float | None
 ) -> dict[str, Any]:
     means = tuning_means(spec, results, dataset, head)
+    held = {lr: means.get(Setting(lr, exponent, scale)) for lr in spec.lrs}
     return {
         **_named(dataset, head),
         "exponent": exponent,
+        "scale of logits": scale,
         "seeds": len(spec.seeds[: spec.of(dataset, "tuning_seeds")]),
         "epochs": f"{spec.of(dataset, 'tuning_epochs')} of {spec.of(dataset, 'epochs')}",
-        **{f"lr {lr:g}": found.accuracy if (found := means.get(Setting(lr, exponent))) else None for lr in spec.lrs},
+        **{f"lr {lr:g}": found.accuracy if found else None for lr, found in held.items()},
     }
 
 
@@ -90,7 +90,7 @@ def tuning_means(spec: ClassifierSpec, results: Results, dataset: str, head: str
     grid = tuning_cells(spec, dataset, head)
     found = {}
     for setting in grid_of(spec, head):
-        own = [cell for cell in grid if (cell.lr, cell.exponent) == setting]
+        own = [cell for cell in grid if setting_of(cell) == setting]
         if all(cell in results for cell in own):
             runs = [results[cell].metrics for cell in own]
             found[setting] = mean_held([Held(run["accuracy"], run["nll"]) for run in runs])
@@ -115,6 +115,7 @@ def _test_row(spec: ClassifierSpec, results: Results, dataset: str, head: str) -
     return {
         **_named(dataset, head),
         "exponent": _words(one.exponent for one in chosen),
+        "scale of logits": _words(one.scale for one in chosen),
         "lr": _words(one.lr for one in chosen),
         "at the grid's end": _ends(spec, chosen),
         "seeds": len(values(*group, "test_accuracy")),
@@ -140,9 +141,9 @@ def _words(found: Iterable[float | None]) -> str | None:
 
 def _ends(spec: ClassifierSpec, chosen: list[Setting]) -> str | None:
     """Say which of the chosen settings lie at an end of their grid, where a better one may lie beyond."""
-    lr = any(one.lr in (min(spec.lrs), max(spec.lrs)) for one in chosen)
-    exponent = any(one.exponent in (min(spec.exponents), max(spec.exponents)) for one in chosen)
-    return " and ".join(["lr"] * lr + ["exponent"] * exponent) or "no" if chosen else None
+    grids = {"lr": spec.lrs, "exponent": spec.exponents, "scale": spec.scales}
+    ends = [name for name, grid in grids.items() if any(getattr(one, name) in (min(grid), max(grid)) for one in chosen)]
+    return " and ".join(ends) or "no" if chosen else None
 
 
 def _calibration_row(results: Results, dataset: str, head: str) -> dict[str, Any]:

@@ -33,6 +33,9 @@ from harmax.experiments.vision.classifiers_spec import (
     ClassifierSpec,
     Held,
     Setting,
+    final_cells,
+    grid_of,
+    setting_of,
     vision_spec,
 )
 from harmax.experiments.vision.trust_measures import BINS, SPACING, measure_trust
@@ -94,9 +97,8 @@ class Workbench:
 
     def tune(self, cell: ClassifierCell, progress: Progress) -> tuple[Held, CellResult]:
         """Train on a part of the training images, and test on the rest of them."""
-        assert cell.lr is not None
-        trainer = vision_spec(self.spec, cell, Setting(cell.lr, cell.exponent))
-        known = {"lr": cell.lr, "exponent": cell.exponent, "epochs": trainer.epochs}
+        trainer = vision_spec(self.spec, cell, setting_of(cell))
+        known = {**setting_of(cell)._asdict(), "epochs": trainer.epochs}
         try:
             trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
@@ -111,7 +113,7 @@ class Workbench:
         """Train on all training images at the chosen setting, and measure everything."""
         trainer = vision_spec(self.spec, cell, setting)
         train, test = (len(side.labels) for side in self.images)
-        known = {"lr": setting.lr, "exponent": setting.exponent, "epochs": trainer.epochs}
+        known = {**setting._asdict(), "epochs": trainer.epochs}
         known |= {"train_images": train, "test_images": test}
         snapshots = self.spec.snapshot_epochs(self.dataset)
         try:
@@ -146,8 +148,8 @@ class Workbench:
         from harmax.train.vision.data import ResidentData
         from harmax.train.world import World
 
-        cell = ClassifierCell(self.dataset, "linear", "final", None, None, 0)
-        some = vision_spec(self.spec, cell, Setting(0.1, None))  # each run brings its own
+        (cell, *_) = final_cells(self.spec, self.dataset)
+        some = vision_spec(self.spec, cell, grid_of(self.spec, cell.head)[0])  # each run brings its own
         return ResidentData(some, train, test, World(0, 1, torch.device(self.device)))
 
     def _train(
@@ -202,7 +204,7 @@ class Workbench:
         labels_N = self.images[0].labels[self.collapse_places]
         if not (_differ(class_means(x_ND, labels_N)) and _differ(weight_VD)):
             raise FloatingPointError("class means and weights of a trained model must differ, got a dead network.")
-        predicted_N = logits_of(head, features).argmax(1)
+        predicted_N = logits_of(step, features).argmax(1)
         found = neural_collapse(
             x_ND,
             labels_N,
@@ -220,7 +222,7 @@ class Workbench:
         labels_N = self.images[1].labels
         x_ND = step.features(data.plain("test"))
         far = {name: step.features(self._batches(data, pixels)) for name, pixels in self.outside.items()}
-        z_NV, outside = logits_of(head, x_ND), {name: logits_of(head, x_MD) for name, x_MD in far.items()}
+        z_NV, outside = logits_of(step, x_ND), {name: logits_of(step, x_MD) for name, x_MD in far.items()}
         arrays: dict[str, np.ndarray] = {"weight": head.weight.detach().float().cpu().numpy()}
         distances: dict[str, Any] = {}
         if isinstance(head, HarmonicHead):
@@ -275,10 +277,9 @@ def _differ(rows_VD: np.ndarray) -> bool:
     return bool(np.linalg.norm(rows_VD - rows_VD.mean(0)) > np.finfo(np.float32).eps * np.linalg.norm(rows_VD))
 
 
-@torch.no_grad()
-def logits_of(head: Any, x_ND: Tensor) -> np.ndarray:
-    """Return a head's logits (N, V), computed in float32."""
-    found: np.ndarray = head(x_ND).float().cpu().numpy()
+def logits_of(step: "VisionStep", x_ND: Tensor) -> np.ndarray:
+    """Return a model's logits of features, (N, V)."""
+    found: np.ndarray = step.logits(x_ND).cpu().numpy()
     return found
 
 

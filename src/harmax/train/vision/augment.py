@@ -15,7 +15,7 @@ from torch import Tensor
 from harmax.extras import needs
 
 # What random numbers are for; the first word of their seed, so that no two purposes share them.
-ORDER, CROPS, POLICIES, PICTURES, WORLD = 1, 2, 3, 4, 5
+ORDER, CROPS, POLICIES, PICTURES, WORLD, SQUARES = 1, 2, 3, 4, 5, 6
 
 AREA = (0.08, 1.0)
 """Part of a picture that a random crop keeps."""
@@ -47,6 +47,23 @@ def cut(padded: Tensor, chosen_B: Tensor, top_B: Tensor, left_B: Tensor, flip_B:
     rows_BH = top_B[:, None] + along
     columns_BW = left_B[:, None] + torch.where(flip_B[:, None], side - 1 - along, along)
     return padded[chosen_B[:, None, None], rows_BH[:, :, None], columns_BW[:, None, :]].permute(0, 3, 1, 2)
+
+
+def blank(images: Tensor, top_B: Tensor, left_B: Tensor, side: int) -> Tensor:
+    """Set a square of every prepared image to 0, which is the mean colour; squares may reach over an edge.
+
+    Args:
+        images: (B, C, H, W).
+        top_B, left_B: where each square begins; negative ones begin outside.
+        side: of the squares.
+    """
+
+    def inside(length: int, start_B: Tensor) -> Tensor:
+        along = torch.arange(length, device=images.device)
+        return (along >= start_B[:, None]) & (along < start_B[:, None] + side)
+
+    rows_BH, columns_BW = inside(images.shape[2], top_B), inside(images.shape[3], left_B)
+    return images.masked_fill((rows_BH[:, :, None] & columns_BW[:, None, :])[:, None], 0.0)
 
 
 def random_crop(picture: np.ndarray, size: int, numbers: np.random.Generator, *, flip: bool) -> np.ndarray:

@@ -15,9 +15,9 @@ from torch import Tensor
 from harmax.data.images import Images, class_folder, load_images
 from harmax.data.images.folders import ARCHIVES
 from harmax.train.batches import send
-from harmax.train.vision.augment import CROPS, POLICIES, WORLD, AutoAugment, cut, generator
+from harmax.train.vision.augment import CROPS, POLICIES, SQUARES, WORLD, AutoAugment, blank, cut, generator
 from harmax.train.vision.model import IGNORED, Preparation
-from harmax.train.vision.order import Order, evaluation_shares
+from harmax.train.vision.order import Order, Share, evaluation_shares
 from harmax.train.vision.pictures import Pictures, read_pictures
 from harmax.train.vision.spec import FOLDER, GENERATED, VisionSpec
 from harmax.train.world import World
@@ -49,7 +49,7 @@ class ResidentData:
     """Images that lie on the device as bytes, and are augmented there."""
 
     def __init__(self, spec: VisionSpec, train: Images, test: Images, world: World) -> None:
-        check_classes(train.classes, test.classes, spec)
+        check_classes(train.classes, test.classes, spec.dataset, spec.data)
         self._spec, self._world, self.classes = spec, world, train.classes
         self.order = Order(spec, len(train.labels), world.rank, world.size)
         train_pixels, test_pixels = _coloured(train.pixels), _coloured(test.pixels)
@@ -107,7 +107,7 @@ class ResidentData:
             images = cut(self._train, chosen, top, left, flip.bool(), self._side).float() / 255
             if self._auto_augment is not None:
                 images = self._auto_augment(images, generator(POLICIES, spec.seed, share.step, share.part))
-            yield self.preparation(images), self._train_labels[chosen]
+            yield blanked(self.preparation(images), spec, share), self._train_labels[chosen]
 
     def test(self) -> Batches:
         """Yield this process's part of the test images."""
@@ -122,13 +122,12 @@ class FolderData:
     """Pictures in class folders, decoded by other processes, augmented on the device."""
 
     def __init__(self, spec: VisionSpec, train: Pictures, test: Pictures, world: World) -> None:
-        check_classes(train.classes, test.classes, spec)
+        check_classes(train.classes, test.classes, spec.dataset, spec.data)
         self._spec, self._world, self.classes = spec, world, train.classes
         self._train, self._test, self.test_count = train, test, len(test)
         self.order = Order(spec, len(train), world.rank, world.size)
         self.preparation = Preparation(IMAGENET_MEAN, IMAGENET_STD, spec.image_size)
-        names = "\n".join(self.classes).encode() + train.folder.labels.tobytes()
-        self.fingerprint = {"images": len(train), "sha256": hashlib.sha256(names).hexdigest()}
+        self.fingerprint = {"images": len(train), "sha256": train.folder.digest()}
         self._auto_augment = make_auto_augment(spec)
 
     def train(self, first: int) -> Batches:
@@ -139,7 +138,7 @@ class FolderData:
             share, images = next(shares), pixels.permute(0, 3, 1, 2).float() / 255
             if self._auto_augment is not None:
                 images = self._auto_augment(images, generator(POLICIES, spec.seed, share.step, share.part))
-            yield self.preparation(images), labels
+            yield blanked(self.preparation(images), spec, share), labels
 
     def test(self) -> Batches:
         """Yield this process's part of the test images."""
@@ -178,9 +177,9 @@ def find_side(folder: Path, side: str) -> Path:
     )
 
 
-def check_classes(train: tuple[str, ...], test: tuple[str, ...], spec: VisionSpec) -> None:
+def check_classes(train: tuple[str, ...], test: tuple[str, ...], dataset: str, data: Path | None) -> None:
     """Refuse sides that do not belong together, and a single class, which there is nothing to learn about."""
-    where = f"{spec.dataset} {'' if spec.data is None else spec.data}".strip()
+    where = f"{dataset} {'' if data is None else data}".strip()
     if len(train) < 2:
         raise ValueError(f"{where} must have at least 2 classes to train on, got {', '.join(train)} alone; add others.")
     if train != test:
@@ -189,6 +188,19 @@ def check_classes(train: tuple[str, ...], test: tuple[str, ...], spec: VisionSpe
             f"{where} must have the same classes to train on and to test, got {len(train)} and {len(test)} (for "
             f"example {', '.join(odd)} on one side only); put them right."
         )
+
+
+def blanked(images: Tensor, spec: VisionSpec, share: Share) -> Tensor:
+    """Blank a square around a random pixel of every image, where the spec wants it."""
+    if not spec.cutout:
+        return images
+    size = np.array(images.shape[2:])[:, None]
+    if spec.cutout >= size.min():
+        raise ValueError(f"`cutout` must be less than the images' side ({size.min()}), got {spec.cutout}; 0: none.")
+    numbers = generator(SQUARES, spec.seed, share.step, share.part)
+    corners = numbers.integers(size, size=(2, len(images))) - spec.cutout // 2
+    top_B, left_B = send(corners, images.device)
+    return blank(images, top_B, left_B, spec.cutout)
 
 
 def make_auto_augment(spec: VisionSpec) -> AutoAugment | None:

@@ -134,21 +134,25 @@ class HeadLoss(nn.Module):
     Args:
         head: of the model.
         label_smoothing: of the loss.
+        logit_scale: what a linear head's logits are multiplied by.
         impl: how the harmonic loss is computed, as in `harmonic_loss`.
     """
 
-    exponent: Tensor
+    sharpness: Tensor
+    """The exponent of a harmonic head, the scale of a linear one: on the device, where it is no part of a graph."""
 
-    def __init__(self, head: nn.Module, *, label_smoothing: float = 0.0, impl: str = "auto") -> None:
+    def __init__(
+        self, head: nn.Module, *, label_smoothing: float = 0.0, logit_scale: float = 1.0, impl: str = "auto"
+    ) -> None:
         super().__init__()
         self.head, self.label_smoothing, self.impl = head, label_smoothing, impl
-        if isinstance(head, HarmonicHead):
-            self.register_buffer("exponent", torch.tensor(float(head.exponent)), persistent=False)
+        sharpness = float(head.exponent) if isinstance(head, HarmonicHead) else logit_scale
+        self.register_buffer("sharpness", torch.tensor(sharpness), persistent=False)
 
     def forward(self, x_BD: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
         """Sum loss, float32, and hits, (1,) or (2,)."""
         if not self.training:
-            z_BV = self._logits(x_BD)
+            z_BV = self.logits(x_BD)
             loss = F.cross_entropy(z_BV, targets_B, reduction="sum", ignore_index=IGNORED)
             right = z_BV.topk(min(5, z_BV.shape[1]), dim=1).indices == targets_B[:, None]
             return loss, torch.stack([right[:, 0].sum(), right.sum()])
@@ -166,21 +170,22 @@ class HeadLoss(nn.Module):
                 return_stats=True,
             )
         else:
-            z_BV = self._logits(x_BD)
+            z_BV = self.logits(x_BD)
             loss = F.cross_entropy(z_BV, targets_B, reduction="sum", label_smoothing=smoothing)
             hit_B = z_BV.detach().argmax(1) == targets_B
         return loss, hit_B.sum()[None]
 
-    def _logits(self, x_BD: Tensor) -> Tensor:
+    def logits(self, x_BD: Tensor) -> Tensor:
+        """Return the logits of features, (B, V), float32."""
         head = self.head
         if isinstance(head, HarmonicHead):
             return harmonic_logits(x_BD, head.weight, exponent=self._exponent(head), softening=head.softening)
         z_BV: Tensor = head(x_BD)
-        return z_BV.float()
+        return self.sharpness * z_BV.float()
 
     def _exponent(self, head: HarmonicHead) -> float | Tensor:
         # A number would be part of a compiled graph: with a tensor another exponent needs no other graph.
-        return self.exponent if self.impl == "eager" else head.exponent
+        return self.sharpness if self.impl == "eager" else head.exponent
 
 
 class ClassificationLoss(nn.Module):
@@ -188,16 +193,13 @@ class ClassificationLoss(nn.Module):
 
     Args:
         model: of `build_model`.
-        label_smoothing: of the loss.
-        impl: how the harmonic loss is computed, as in `harmonic_loss`.
+        settings: of `HeadLoss`.
     """
 
-    def __init__(
-        self, model: ResNetForImageClassification, *, label_smoothing: float = 0.0, impl: str = "auto"
-    ) -> None:
+    def __init__(self, model: ResNetForImageClassification, **settings: Any) -> None:
         super().__init__()
         self.model = model
-        self.head_loss = HeadLoss(model.classifier[1], label_smoothing=label_smoothing, impl=impl)
+        self.head_loss = HeadLoss(model.classifier[1], **settings)
 
     def forward(self, images: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
         """Sum loss, float32, and hits, (1,) or (2,)."""
@@ -235,13 +237,22 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 
 def save_model(
-    model: ResNetForImageClassification, weights: Mapping[str, Tensor], preparation: Preparation, folder: Path
+    model: ResNetForImageClassification,
+    weights: Mapping[str, Tensor],
+    preparation: Preparation,
+    folder: Path,
+    *,
+    logit_scale: float = 1.0,
 ) -> None:
-    """Write trained weights as a folder that transformers loads, and how its images are prepared."""
+    """Write trained weights as a folder that transformers loads, and how its images are prepared.
+
+    A linear head's scale goes into its weight and bias, so that the model has the trained probabilities by itself.
+    """
+    scaled = {name: logit_scale * weights[name] for name in weights if name.startswith("classifier.")}
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # it would break into the line of this run's own progress
     try:
-        model.save_pretrained(folder, state_dict=dict(weights))
+        model.save_pretrained(folder, state_dict={**weights, **scaled})
     finally:
         if shown:
             logging.enable_progress_bar()

@@ -52,6 +52,8 @@ class VisionSpec:
     """Of the harmonic head; sqrt(features) if left out."""
     softening: float = 0.0
     """Added to the squared distance."""
+    logit_scale: float = 1.0
+    """What the linear head's logits are multiplied by: a control, since an exponent is a scale of logits too."""
     center_std: float | None = None
     """The centres start as N(0, this^2); if left out as `center_start` says."""
     center_start: Literal["linear", "means"] = "linear"
@@ -75,6 +77,8 @@ class VisionSpec:
     """Whether half of the training images are mirrored."""
     padding: int = 4
     """Pixels of reflected border that sets with a name are given, for a crop at random; 0: no crop."""
+    cutout: int = 0
+    """Pixels of a side of the square that is blanked at random in every training image; 0: none."""
     auto_augment: Literal["none", "imagenet", "cifar10", "svhn"] = "none"
     """A policy of AutoAugment, drawn for each image."""
 
@@ -140,7 +144,16 @@ class VisionSpec:
                 raise ValueError(unknown(name, getattr(self, name), known))
         if self.auto_augment not in POLICIES:
             raise ValueError(unknown("policy", self.auto_augment, POLICIES))
-        least = {"image_size": 8, "padding": 0, "epochs": 1, "batch": 1, "micro_batch": 1, "workers": 0, "seed": 0}
+        least = {
+            "image_size": 8,
+            "padding": 0,
+            "cutout": 0,
+            "epochs": 1,
+            "batch": 1,
+            "micro_batch": 1,
+            "workers": 0,
+            "seed": 0,
+        }
         least |= {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "keep": 1}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
@@ -158,6 +171,13 @@ class VisionSpec:
             raise ValueError(f"`label_smoothing` must lie in 0..1, got {self.label_smoothing}; 0 turns it off.")
         if self.center_std is not None and not 0 < self.center_std < math.inf:
             raise ValueError(f"`center_std` must be a positive number, got {self.center_std}; leave it out.")
+        if not 0 < self.logit_scale < math.inf:
+            raise ValueError(f"`logit_scale` must be a positive, finite number, got {self.logit_scale}; 1 is none.")
+        if self.head == "harmonic" and self.logit_scale != 1:
+            raise ValueError(
+                f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got "
+                f"{self.logit_scale}; give an `exponent`."
+            )
         own = (self.exponent, self.softening, self.center_std, self.center_start)
         if self.head == "linear" and own != (None, 0, None, "linear"):
             raise ValueError(

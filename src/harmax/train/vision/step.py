@@ -55,7 +55,9 @@ class VisionStep:
         self._direct = taken == DIRECT
         self._layout = torch.channels_last if spec.channels_last else torch.contiguous_format
         impl = "eager" if self._direct else impl  # of all implementations that one alone is one graph
-        self._loss = ClassificationLoss(self.model, label_smoothing=spec.label_smoothing, impl=impl)
+        self._loss = ClassificationLoss(
+            self.model, label_smoothing=spec.label_smoothing, logit_scale=spec.logit_scale, impl=impl
+        )
         self._loss.to(memory_format=self._layout)  # type: ignore[call-overload]  # torch's stubs lack it
         # Engine and compile are all that it asks of the two.
         self._module: nn.Module = spread(self._loss, spec, world)
@@ -150,6 +152,11 @@ class VisionStep:
             found.append(x_BD[:count].float())
         self._loss.train()
         return torch.cat(found)
+
+    @torch.no_grad()
+    def logits(self, x_ND: Tensor) -> Tensor:
+        """Return the logits of features that `features` gave, (N, V), float32."""
+        return self._loss.head_loss.logits(x_ND)
 
     def share_statistics(self) -> None:
         """Give all processes the running statistics of the first, which every step starts from anyway."""

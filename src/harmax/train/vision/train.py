@@ -193,7 +193,8 @@ class VisionTraining:
             target, partial = self.output / "model", self.output / ".model.partial"
             shutil.rmtree(partial, ignore_errors=True)
             weights = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-            save_model(self.model, weights, self.data.preparation, partial)
+            scale = self.spec.logit_scale
+            save_model(self.model, weights, self.data.preparation, partial, logit_scale=scale)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(partial, target)
         self.world.wait()
