@@ -1,7 +1,9 @@
 """What comes back of a training, and what is said on the way."""
 
+import pickle
 import re
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -24,8 +26,10 @@ from ensemble.twins import (
 )
 from harmax.ensemble import History, Job, Plan, fit, fit_all
 from harmax.ensemble.fit import _fit_side_by_side
+from harmax.ensemble.parts import outline
 from harmax.ensemble.progress import Progress
-from harmax.ensemble.trainer import BLOCK
+from harmax.ensemble.trainer import BLOCK, Trainer
+from harmax.ensemble.worker import Worker
 
 
 @pytest.mark.parametrize("rate", [1e200, 1e30])
@@ -163,6 +167,36 @@ def test_taking_turns_gives_the_same(alone: list[tuple[Job, History]], workers: 
         twin, want = alone[asked.index(job)]
         assert_identical(history, want)
         assert_same_parameters(job.ensemble, twin.ensemble, tolerance=0.0)
+
+
+def test_what_comes_next_is_compiled_meanwhile_after_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def start(task: str, job: Job) -> Worker:
+        started.append(len(job.ensemble))
+        return Worker(task, job)
+
+    def following() -> Iterator[Job]:
+        for runs in (5, 6, 7, 8):
+            yield Job(ensemble_of([Run()] * runs), [Run().split] * runs, Plan(epochs=1, compile=False))
+
+    monkeypatch.setattr(sys.modules[_fit_side_by_side.__module__], "Worker", start)
+    asked = jobs()
+    done = list(_fit_side_by_side(asked, Progress(asked, None), None, 3, following()))
+    assert len(done) == len(asked)
+    own = [len(job.ensemble) for job in asked]
+    assert started[: len(own) + 1] == [*own, 5]
+    assert started == [*own, 5, 6, 7, 8][: len(started)]
+
+
+def test_an_outline_has_the_shapes_of_its_job_and_is_quickly_sent() -> None:
+    runs = [Run(TASKS[task], seed=seed) for task in ("small", "sums") for seed in range(60)]
+    job = Job(ensemble_of(runs), [run.split for run in runs], Plan(epochs=3))
+    twin = outline(job)
+    assert twin.ensemble.shapes() == job.ensemble.shapes()
+    assert Trainer(*twin).peak_bytes() == Trainer(*job).peak_bytes()
+    assert len(pickle.dumps(tuple(twin))) < len(pickle.dumps(tuple(job))) / 20
+    assert len({id(model) for model in job.ensemble}) == 120  # which it leaves alone
 
 
 def test_an_error_in_a_process_is_raised_here() -> None:

@@ -16,19 +16,17 @@ from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import split_of, task_of, train
 from harmax.experiments.rivals import search as search_module
 from harmax.experiments.rivals.arms import (
-    APPENDIX,
     ARMS,
     DIRECTIONS,
     LOSSES,
     VARIANTS,
     RivalCell,
     find_arm,
-    piece_of,
     reads_out,
     settings_of,
 )
 from harmax.experiments.rivals.outcomes import LATE, compact, mean_accuracy, structure_score
-from harmax.experiments.rivals.rivals import EXPERIMENT, FULL, RivalsSpec, cells, run_cells
+from harmax.experiments.rivals.rivals import FULL, RivalsSpec, cells, run_cells
 from harmax.experiments.rivals.search import Searched, Trial, at_edge, choose, search, trial_settings, trials
 from harmax.experiments.spec import Context
 from harmax.losses import LOSSES as KNOWN
@@ -194,15 +192,6 @@ def test_a_damaged_note_of_the_search_costs_a_search(tmp_path: Path) -> None:
     (tmp_path / "search.json").write_text("{")
     again = search(TINY, [("linear", "mlp")], Context(tmp_path))
     np.testing.assert_array_equal(again["linear", "mlp"].late, first["linear", "mlp"].late)
-
-
-def test_pieces_of_tuned_work_hold_four_losses_or_five_with_both_models() -> None:
-    groups = EXPERIMENT.groups(cells(FULL))
-    untuned, tuned = groups[:2], groups[2:]
-    assert [{cell.loss for cell in group} for group in untuned] == [set(APPENDIX)] * 2
-    assert [len({cell.loss for cell in group}) for group in tuned] == [4, 4, 4, 4, 5]
-    assert all({cell.model for cell in group} == {"mlp", "transformer"} for group in tuned)
-    assert piece_of("harmonic") == piece_of("linear") == 0
 
 
 @pytest.mark.parametrize("loss", ["supcon", "infonce", "contrastive"])

@@ -1,11 +1,12 @@
 """Training ensembles: one, or several side by side."""
 
 import contextlib
+import itertools
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from harmax.ensemble.parts import Job, Parts, train_parts
+from harmax.ensemble.parts import Job, Parts, outline, train_parts
 from harmax.ensemble.plan import History, Plan, Rows
 from harmax.ensemble.progress import Progress, TellProgress
 from harmax.ensemble.stack import Ensemble
@@ -47,6 +48,7 @@ def fit_all(
     progress: TellProgress | None = None,
     checkpoint: Path | str | None = None,
     workers: int = 1,
+    ahead: Iterable[Job] = (),
 ) -> Iterator[tuple[Job, History]]:
     """Train several ensembles, side by side on a GPU or in several processes, and yield each as soon as it is done.
 
@@ -56,11 +58,12 @@ def fit_all(
         checkpoint: a folder for the states on the way; that of a job goes when the next one is asked for, so store
             what was yielded first, and give only what is left when you call again.
         workers: processes; on a CPU they train, on a GPU they compile ahead. Models and data must be picklable.
+        ahead: what a later call will train: on a GPU, processes that have nothing else to do compile it meanwhile.
     """
     tell = Progress(jobs, progress)
     on_gpu = any(job.ensemble.device.type == "cuda" for job in jobs)
     if on_gpu:
-        yield from _fit_side_by_side(jobs, tell, checkpoint, workers)
+        yield from _fit_side_by_side(jobs, tell, checkpoint, workers, ahead)
     elif workers > 1 and len(jobs) > 1:
         yield from _fit_in_processes(jobs, tell, checkpoint, min(workers, len(jobs)))
     else:
@@ -88,14 +91,14 @@ def _fit_in_processes(
 
 
 def _fit_side_by_side(
-    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int
+    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int, ahead: Iterable[Job] = ()
 ) -> Iterator[tuple[Job, History]]:
     """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns."""
     active: dict[int, Parts] = {}
     left = len(jobs)
-    with contextlib.closing(_compiled_ahead(jobs, workers)) as upcoming:
+    with contextlib.closing(_compiled_ahead(jobs, workers, ahead)) as upcoming:
         while left or active:
-            compiled = next(upcoming) if left else None
+            compiled = next(upcoming, None)
             if compiled is not None:
                 # The others have a block of epochs to go on with meanwhile.
                 active[compiled] = Parts(jobs[compiled], checkpoint)
@@ -112,25 +115,31 @@ def _fit_side_by_side(
                 time.sleep(0.002)
 
 
-def _compiled_ahead(jobs: Sequence[Job], workers: int) -> Generator[int | None]:
+def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> Generator[int | None]:
     """Compile jobs in processes, some at a time, into torch's cache on disk; yield their numbers, None in between.
+
+    When all are on their way, those of a later call are next, without a word.
 
     Compilation keeps one core busy for as long as a small training takes; read from the cache it is a matter of
     seconds. A process that fails has only not helped.
     """
-    waiting, running = list(range(len(jobs))), dict[int, Worker]()
-    if workers <= 1 or len(jobs) == 1:
-        yield from waiting
+    if workers <= 1:
+        yield from range(len(jobs))
         return
+    waiting, running = enumerate(itertools.chain(jobs, ahead)), dict[int, Worker]()
+    if len(jobs) == 1:
+        yield next(waiting)[0]  # nothing else to do meanwhile
     try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                number = waiting.pop(0)
-                running[number] = Worker("compile", jobs[number])
+        while True:
+            # One a turn: what comes after it may have to be built first, and others wait to be trained on.
+            if len(running) < workers and (following := next(waiting, None)) is not None:
+                running[following[0]] = Worker("compile", outline(following[1]))
+            if not running:
+                return
             ended = next((number for number, worker in running.items() if worker.process.poll() is not None), None)
             if ended is not None:
                 running.pop(ended).stop()
-            yield ended
+            yield ended if ended is not None and ended < len(jobs) else None
     finally:
         for worker in running.values():
             worker.stop()

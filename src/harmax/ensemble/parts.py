@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from harmax.ensemble.checkpoint import Checkpoint
 from harmax.ensemble.memory import free_bytes, in_words
@@ -22,6 +23,19 @@ class Job(NamedTuple):
     ensemble: Ensemble
     splits: Sequence[Rows]
     plan: Plan
+
+
+def outline(job: Job) -> Job:
+    """Return a job of the same shapes that is quickly sent to a process which only compiles it.
+
+    One model and one split stand for all of their size: what is the same object is sent once.
+    """
+    models: dict[int, nn.Module] = {}
+    splits: dict[tuple[int, ...], Rows] = {}
+    twin = job.ensemble.part(range(len(job.ensemble)))
+    twin.models = [models.setdefault(len(model.get_parameter("embedding")), model) for model in twin]
+    same = [splits.setdefault((one.vocabulary, len(one.train), len(one.test)), one) for one in job.splits]
+    return Job(twin, same, job.plan)
 
 
 class Status(NamedTuple):

@@ -56,7 +56,9 @@ class Ensemble:
                 self.models.append(make().to(dtype=dtype))
         for model in self.models:
             check_model(model)
-            if (found := kind(model)) != (first := kind(self.models[0])):
+        first = kind(self.models[0])
+        for model in self.models:
+            if (found := kind(model)) != first:
                 raise ValueError(
                     "`build` must give models of one kind, which may differ in their vocabulary alone, got "
                     f"{sorted(set(found) ^ set(first))}; put them into ensembles of their own (exponents: `Plan`)."

@@ -5,6 +5,7 @@ Not `multiprocessing`: that would import the caller's script again, and scripts 
 Messages are pickles between two processes of one program; nothing of them is written to a file.
 """
 
+import contextlib
 import os
 import pickle
 import queue
@@ -48,9 +49,15 @@ class Worker:
             stderr=subprocess.DEVNULL if task == "compile" else None,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         )
+        # A pipe holds little, and the process reads only once it has imported torch: others can be started meanwhile.
+        self._feeding = threading.Thread(target=self._feed, args=(message,), daemon=True)
+        self._feeding.start()
+
+    def _feed(self, message: bytes) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(message)
-        self.process.stdin.close()
+        # A pipe that breaks: it was stopped, or died, which its exit status tells.
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
+            pipe.write(message)
 
     def messages(self) -> Iterator[Any]:
         """Yield what the process says, until it ends; raise where it ends without having said the last word."""
@@ -73,6 +80,7 @@ class Worker:
         """End the process."""
         self.process.terminate()
         self.process.wait()
+        self._feeding.join()
         if self.process.stdout is not None:
             self.process.stdout.close()
 

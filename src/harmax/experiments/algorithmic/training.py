@@ -2,7 +2,7 @@
 
 # S runs of an ensemble, E epochs, K snapshots, V tokens, D width
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import TypeVar
@@ -47,6 +47,7 @@ def train(
     *,
     snapshots: int = 48,
     centres: bool = False,
+    ahead: Iterable[Job] = (),
 ) -> Iterator[tuple[C, CellResult]]:
     """Train cells, as many together as share a shape, and yield each one's result once its ensemble is trained.
 
@@ -57,6 +58,37 @@ def train(
         snapshots: how often the embedding is kept.
         centres: whether to keep the weight of an untied head too, as it is at the end: array "centres", (1, K, D),
             the rows of the shown tokens.
+        ahead: what comes next, as `stacks_of` gives it: a GPU's code for it is compiled meanwhile.
+    """
+    stacks = list(stacks_of(cells, settings, context.device, snapshots=snapshots))
+    found, jobs = {id(job): stack for stack, job in stacks}, [job for _, job in stacks]
+    # A process takes seconds to start.
+    workers = cores() if max((job.plan.longest for job in jobs), default=0) >= WORTH_A_PROCESS else 1
+    for job, history in fit_all(jobs, progress=context, checkpoint=context.scratch, workers=workers, ahead=ahead):
+        for index, cell in enumerate(found[id(job)]):
+            result = result_of(cell, settings(cell), history, index, snapshots)
+            trained = job.ensemble[index]
+            # A tied weight is a parameter once, under the name of the embedding.
+            weight = dict(trained.named_parameters()).get("head.weight") if centres else None
+            if weight is not None:
+                kept = weight.detach()[None, task_of(cell).shown].numpy()
+                result = replace(result, arrays={**result.arrays, "centres": kept})
+            learned = trained.head
+            if isinstance(learned, LearnableHarmonicHead):
+                result = replace(result, metrics={**result.metrics, "exponent": learned.exponent.item()})
+            yield cell, result
+
+
+def stacks_of(
+    cells: Sequence[C], settings: Callable[[C], Settings], device: str, *, snapshots: int = 48
+) -> Iterator[tuple[list[C], Job]]:
+    """Yield the cells that can be trained as one ensemble, and that ensemble, built; the longest work first.
+
+    Args:
+        cells: what to train.
+        settings: how to train a cell.
+        device: where to.
+        snapshots: how often the embedding is kept.
     """
     stacks: dict[tuple[str, str, int, Settings], list[C]] = {}
     for cell in cells:
@@ -66,8 +98,7 @@ def train(
         if how.stack_exponents:
             common = replace(common, exponent=1.0)
         stacks.setdefault((cell.model, cell.head, task_of(cell).inputs, common), []).append(cell)
-    jobs = []
-    # The longest work first, so that the short one fills the gaps at the end.
+    # So that the short work fills the gaps at the end.
     ordered = sorted(stacks.items(), key=lambda entry: entry[0][0] != "transformer")
     for (model, head, _, how), stack in ordered:
         own = [settings(cell) for cell in stack]
@@ -83,24 +114,8 @@ def train(
         )
         # Models of an ensemble are built alike; what differs is in the plan.
         builds = [partial(how.build, task_of(cell), model, head) for cell in stack]
-        ensemble = Ensemble(builds, [cell.seed for cell in stack], device=context.device)
-        jobs.append(Job(ensemble, [split_of(cell) for cell in stack], plan))
-    found = {id(job): stack for job, (_, stack) in zip(jobs, ordered, strict=True)}
-    # A process takes seconds to start.
-    workers = cores() if max((job.plan.longest for job in jobs), default=0) >= WORTH_A_PROCESS else 1
-    for job, history in fit_all(jobs, progress=context, checkpoint=context.scratch, workers=workers):
-        for index, cell in enumerate(found[id(job)]):
-            result = result_of(cell, settings(cell), history, index, snapshots)
-            trained = job.ensemble[index]
-            # A tied weight is a parameter once, under the name of the embedding.
-            weight = dict(trained.named_parameters()).get("head.weight") if centres else None
-            if weight is not None:
-                kept = weight.detach()[None, task_of(cell).shown].numpy()
-                result = replace(result, arrays={**result.arrays, "centres": kept})
-            learned = trained.head
-            if isinstance(learned, LearnableHarmonicHead):
-                result = replace(result, metrics={**result.metrics, "exponent": learned.exponent.item()})
-            yield cell, result
+        ensemble = Ensemble(builds, [cell.seed for cell in stack], device=device)
+        yield stack, Job(ensemble, [split_of(cell) for cell in stack], plan)
 
 
 def result_of(cell: RunCell, how: Settings, history: History, index: int, snapshots: int = 48) -> CellResult:

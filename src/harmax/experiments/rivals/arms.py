@@ -81,9 +81,6 @@ APPENDIX = (
 """What the paper's appendix compares, in kind; these run under the authors' protocol too."""
 DIRECTIONS = frozenset({"normface", "cosface", "arcface", "isomax_plus", "dismax"})
 """Heads that see the direction of their weight's rows alone: the length of a row is no part of what the loss shapes."""
-TOGETHER = 4
-"""Losses that are searched and trained in one piece: 16 stacks, which 16 cores compile at once. The last piece takes
-what is left over, since a piece of a loss or two leaves most cores idle."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +105,6 @@ def reads_out(name: str) -> bool:
     """
     head = HEADS[find_arm(name).head]
     return issubclass(head, LossHead) and head.reads_out
-
-
-def piece_of(name: str) -> int:
-    """Return the number of the piece of work that an arm belongs to."""
-    return min(list(ARMS).index(name) // TOGETHER, len(ARMS) // TOGETHER - 1)
 
 
 def settings_of(protocol: str, model: str, loss: str, *, epochs: int) -> Settings:

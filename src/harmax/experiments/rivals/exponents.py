@@ -241,6 +241,6 @@ EXPERIMENT = Experiment(
     run_cells=run_cells,
     summarize=summarize,
     figures=figures,
-    group=lambda cell: cell.protocol,
+    group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
     accelerated=True,
 )

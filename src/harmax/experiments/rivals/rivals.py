@@ -5,8 +5,8 @@
 
 Matched protocol: every arm's learning rate and weight decay come from one and the same search on held-out seeds
 (search.py); then it is trained on the authors' 20 seeds, which no search has seen. Authors' protocol: the losses of the
-paper's appendix on its two tasks, all at the authors' learning rate and weight decay. A piece of tuned work is four
-losses or five; it searches first and keeps what it found until its runs are stored, beside each of them.
+paper's appendix on its two tasks, all at the authors' learning rate and weight decay. What the search finds is kept as
+it comes, and beside each run that was trained with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +16,8 @@ import numpy as np
 
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings
-from harmax.experiments.algorithmic.training import train
-from harmax.experiments.rivals.arms import APPENDIX, ARMS, RivalCell, find_arm, piece_of, settings_of
+from harmax.experiments.algorithmic.training import stacks_of, train
+from harmax.experiments.rivals.arms import APPENDIX, ARMS, RivalCell, find_arm, settings_of
 from harmax.experiments.rivals.outcomes import PAPERS_TASKS, compact
 from harmax.experiments.rivals.rivals_claims import CLAIMS, judge
 from harmax.experiments.rivals.rivals_figures import figures
@@ -53,16 +53,23 @@ def cells(spec: RivalsSpec) -> list[RivalCell]:
 
 
 def run_cells(spec: RivalsSpec, group: Sequence[RivalCell], context: Context) -> Iterator[tuple[RivalCell, CellResult]]:
-    """Search for the losses of one piece, under the matched protocol, and train their runs with what was found."""
+    """Search for the losses of the matched protocol, and train all runs, those with what was found.
+
+    What is searched for does not change a GPU's code, which is therefore compiled during the search.
+    """
     pairs = dict.fromkeys((cell.loss, cell.model) for cell in group if cell.protocol == "matched")
-    found = search(spec, list(pairs), context) if pairs else {}
+
+    def usual(cell: RivalCell) -> Settings:
+        return settings_of(cell.protocol, cell.model, cell.loss, epochs=spec.epochs(cell.model))
 
     def how(cell: RivalCell) -> Settings:
-        usual = settings_of(cell.protocol, cell.model, cell.loss, epochs=spec.epochs(cell.model))
         if cell.protocol != "matched":
-            return usual
+            return usual(cell)
         rate, decay = found[cell.loss, cell.model].choice
-        return replace(usual, learning_rate=spec.learning_rates[rate], weight_decay=spec.weight_decays[decay])
+        return replace(usual(cell), learning_rate=spec.learning_rates[rate], weight_decay=spec.weight_decays[decay])
+
+    ahead = (job for _, job in stacks_of(group, usual, context.device, snapshots=2))
+    found = search(spec, list(pairs), context, ahead=ahead) if pairs else {}
 
     def tell(fraction: float, message: str = "", /) -> None:
         before = SHARE_OF_WORK if pairs else 0.0
@@ -130,6 +137,6 @@ EXPERIMENT = Experiment(
     run_cells=run_cells,
     summarize=summarize,
     figures=figures,
-    group=lambda cell: (cell.protocol, cell.model if cell.protocol == "authors" else piece_of(cell.loss)),
+    group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
     accelerated=True,
 )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from harmax.ensemble import Job
 from harmax.experiments.algorithmic.protocols import Settings
 from harmax.experiments.algorithmic.training import train
 from harmax.experiments.rivals.arms import ARMS, RivalCell, settings_of
@@ -24,7 +25,7 @@ from harmax.files import DamagedError, read_json, write_json
 from harmax.store import CellResult
 
 TIE = 0.01
-SHARE_OF_WORK = 0.25  # for progress: about what the search takes of a piece
+SHARE_OF_WORK = 0.25  # for progress: about what the search takes of all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,8 +92,17 @@ def at_edge(spec: SearchSpec, choice: tuple[int, int]) -> bool:
     return rate in (0, len(spec.learning_rates) - 1) or decay == len(spec.weight_decays) - 1 or lowest
 
 
-def search(spec: SearchSpec, pairs: Sequence[tuple[str, str]], context: Context) -> dict[tuple[str, str], Searched]:
-    """Search for every pair of loss and model, or read what an interrupted call has found."""
+def search(
+    spec: SearchSpec, pairs: Sequence[tuple[str, str]], context: Context, *, ahead: Iterable[Job] = ()
+) -> dict[tuple[str, str], Searched]:
+    """Search for every pair of loss and model, or read what an interrupted call has found.
+
+    Args:
+        spec: the grid, the tasks, the seeds.
+        pairs: of loss and model.
+        context: where to compute, and to keep what is found.
+        ahead: what is trained afterwards, as for `train`.
+    """
     path = context.scratch / "search.json"
     known = _read(path)
     found = {pair: known[pair] for pair in pairs if pair in known}
@@ -100,7 +110,7 @@ def search(spec: SearchSpec, pairs: Sequence[tuple[str, str]], context: Context)
     part = replace(context, progress=lambda fraction, message="": context(SHARE_OF_WORK * fraction, message))
     done: dict[tuple[str, str], dict[Trial, CellResult]] = {}
     wanted = trials(spec, todo)
-    for trial, result in train(wanted, lambda trial: trial_settings(spec, trial), part, snapshots=2):
+    for trial, result in train(wanted, lambda trial: trial_settings(spec, trial), part, snapshots=2, ahead=ahead):
         pair = trial.loss, trial.model
         own = done.setdefault(pair, {})
         own[trial] = result
