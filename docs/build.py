@@ -118,44 +118,44 @@ cross-entropy against the number of tokens and of classes">
 *{figures.CAPTIONS["loss_sweep"]} [Every size and implementation](docs/results/benchmarks).*"""
 
 
-def gpt2_table() -> str:
-    """The README's table of a training step of GPT-2; nothing without rows."""
-    path = MEASURED / "gpt2-cuda.jsonl"
+def step_table(name: str, caption: str, columns: str, line: Callable[[Any], str]) -> str:
+    """A table of training steps, a row of `harmax bench NAME` each; nothing without rows.
+
+    Args:
+        name: of the benchmark.
+        caption: may name keys of the first row in braces.
+        columns: heads, split by |.
+        line: makes a row's cells, split by |.
+    """
+    path = MEASURED / f"{name}-cuda.jsonl"
     if not path.exists():
         return ""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    first = rows[0]
-    table = [
-        f"{first['sequences']} x {first['context']} tokens a step, {first['dtype']}, compiled, one {first['gpu']}, "
-        f"torch {first['torch']} (`harmax bench gpt2`):",
-        "",
-        "| head | loss | tokens a second | of cross-entropy's | peak memory, GiB | model FLOP utilisation |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
+    rows = [json.loads(text) for text in path.read_text().splitlines()]
+    where = f"one {rows[0]['gpu']}, torch {rows[0]['torch']} (`harmax bench {name}`):"
+    ruler = "|".join("---" for _ in columns.split("|"))
+    lines = [f"{caption.format(**rows[0])}, {where}", "", f"| {columns} |", f"|{ruler}|"]
+    return "\n".join([*lines, *(f"| {line(row)} |" for row in rows)])
+
+
+def gpt2_table() -> str:
+    """The README's table of a training step of GPT-2."""
+
+    def line(row: Any) -> str:
         costs = f"{row['tokens_per_s']:,} | {row['speed_ratio']:.2f} | {row['peak_gib']:.1f} | {row['mfu']:.0%}"
-        table.append(f"| {row['head']} | {row['loss'].replace('_', ' ')} | {costs} |")
-    return "\n".join(table)
+        return f"{row['head']} | {row['loss'].replace('_', ' ')} | {costs}"
+
+    columns = "head | loss | tokens a second | of cross-entropy's | peak memory, GiB | model FLOP utilisation"
+    return step_table("gpt2", "{sequences} x {context} tokens a step, {dtype}, compiled", columns, line)
 
 
 def vision_table() -> str:
-    """The README's table of a training step of ResNet-50; nothing without rows."""
-    path = MEASURED / "vision-cuda.jsonl"
-    if not path.exists():
-        return ""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    first = rows[0]
-    table = [
-        f"{first['images']} images of {first['image_size']} x {first['image_size']} a step, {first['dtype']}, compiled "
-        f"and recorded as a CUDA graph, one {first['gpu']}, torch {first['torch']} (`harmax bench vision`):",
-        "",
-        "| head | images a second | of the linear head's | peak memory, GiB |",
-        "|---|---|---|---|",
-    ]
-    for row in rows:
-        costs = f"{row['images_per_s']:,.0f} | {row['speed_ratio']:.3f} | {row['peak_gib']:.1f}"
-        table.append(f"| {row['head']} | {costs} |")
-    return "\n".join(table)
+    """The README's table of a training step of ResNet-50."""
+    return step_table(
+        "vision",
+        "{images} images of {image_size} x {image_size} a step, {dtype}, compiled and recorded as a CUDA graph",
+        "head | images a second | of the linear head's | peak memory, GiB",
+        lambda row: f"{row['head']} | {row['images_per_s']:,.0f} | {row['speed_ratio']:.3f} | {row['peak_gib']:.1f}",
+    )
 
 
 def bench_page(rows: Sequence[figures.Row]) -> str:

@@ -131,13 +131,7 @@ class PretrainSpec:
             )
         if self.head not in HEADS:
             raise ValueError(unknown("head", self.head, HEADS))
-        if not 0 < self.logit_scale < math.inf:
-            raise ValueError(f"`logit_scale` must be a positive, finite number, got {self.logit_scale}; 1 is none.")
-        if self.head == "harmonic" and self.logit_scale != 1:
-            raise ValueError(
-                f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got "
-                f"{self.logit_scale}; give an `exponent`."
-            )
+        check_logit_scale(self.head, self.logit_scale)
         if self.learn_exponent and self.head != "harmonic":
             raise ValueError(f"`learn_exponent` must go with the harmonic head, got the {self.head} one; leave it out.")
         resolve_exponent(self.exponent, self.n_embd)
@@ -162,3 +156,14 @@ class PretrainSpec:
                 f"{self.micro_batch} x {world}; take another `micro_batch`."
             )
         return self.sequences // (self.micro_batch * world)
+
+
+def check_logit_scale(head: str, scale: float) -> None:
+    """Refuse a scale that is none, and one for a head that has an exponent instead."""
+    if not 0 < scale < math.inf:
+        raise ValueError(f"`logit_scale` must be a positive, finite number, got {scale}; 1 is none.")
+    if head == "harmonic" and scale != 1:
+        raise ValueError(
+            f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got {scale}; give an "
+            "`exponent`."
+        )

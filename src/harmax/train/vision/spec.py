@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harmax.functional import check_softening, resolve_exponent, unknown
+from harmax.train.spec import check_logit_scale
 
 HEADS = ("harmonic", "linear")
 STARTS = ("linear", "means")
@@ -171,13 +172,7 @@ class VisionSpec:
             raise ValueError(f"`label_smoothing` must lie in 0..1, got {self.label_smoothing}; 0 turns it off.")
         if self.center_std is not None and not 0 < self.center_std < math.inf:
             raise ValueError(f"`center_std` must be a positive number, got {self.center_std}; leave it out.")
-        if not 0 < self.logit_scale < math.inf:
-            raise ValueError(f"`logit_scale` must be a positive, finite number, got {self.logit_scale}; 1 is none.")
-        if self.head == "harmonic" and self.logit_scale != 1:
-            raise ValueError(
-                f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got "
-                f"{self.logit_scale}; give an `exponent`."
-            )
+        check_logit_scale(self.head, self.logit_scale)
         own = (self.exponent, self.softening, self.center_std, self.center_start)
         if self.head == "linear" and own != (None, 0, None, "linear"):
             raise ValueError(
