@@ -185,18 +185,18 @@ def test_seeds_that_agree_do_not_decide_what_hangs_on_the_choice_of_images() -> 
     found = judge("imagenet", FULL, results)
     assert found.numbers["difference"].above(0)
     estimate, low, high = found.numbers["difference_over_images"]
-    assert estimate == pytest.approx(0.003)
+    assert estimate == pytest.approx(0.003, abs=2e-4)
     assert low < 0 < high
     assert found.verdict == NOT_DECIDED
 
 
 def test_the_ratio_of_collapse_has_students_interval_of_the_logarithms() -> None:
     ratios = {0: 1.0, 1: 1.02, 2: 0.98, 3: 1.6}
+    spec = replace(FULL, repeats=(4, 4, 4))
     results = with_metrics(
-        planted(FULL, {}),
-        lambda cell: {"within_between": 0.05 * (ratios.get(cell.seed, 1) if cell.head == HARMONIC else 1)},
+        planted(spec, {}), lambda cell: {"within_between": 0.05 * (ratios[cell.seed] if cell.head == HARMONIC else 1)}
     )
-    found = judge("collapse", FULL, results)
+    found = judge("collapse", spec, results)
     assert found.verdict == NOT_DECIDED
     logs = np.log(list(ratios.values()))
     reach = 3.182446 * logs.std(ddof=1) / 2  # Student's for four seeds

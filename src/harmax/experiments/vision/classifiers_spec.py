@@ -33,11 +33,11 @@ class ClassifierSpec(Spec):
     datasets: tuple[str, ...] = PHOTOS
     epochs: tuple[int, ...] = (64, 80, 25)
     """Of the runs that count."""
-    tuning_epochs: tuple[int, ...] = (10, 20, 8)
+    tuning_epochs: tuple[int, ...] = (8, 20, 8)
     """Of the runs that choose learning rate, exponent and scale."""
     tuning_seeds: tuple[int, ...] = (1, 2, 2)
     """Seeds of them: the first so many. One would choose by 500 images of CIFAR-100's part, 2000 of Tiny ImageNet's."""
-    repeats: tuple[int, ...] = (4, 8, 8)
+    repeats: tuple[int, ...] = (5, 6, 6)
     """Seeds of the runs that count: the first so many."""
     lrs: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8, 1.6)
     """Largest learning rates, the same for both heads."""
