@@ -94,12 +94,28 @@ def test_processes_share_a_run_by_the_names_of_its_cells(tmp_path: Path) -> None
     assert calls == part.done == ["group=b,seed=0", "group=b,seed=1"]
     assert part.summary is not None
     assert part.summary["cells"]["done"] == 2
-    run(demo(calls), folder=tmp_path, cells="a,*=1")
+    run(demo(calls), folder=tmp_path, cells="seed=1,group=*")
     assert calls[2:] == ["group=a,seed=1"]
     assert not run(demo(calls), folder=tmp_path).pending
     assert calls[3:] == ["group=a,seed=0"]
-    with pytest.raises(ValueError, match=r"`cells` must be part of a cell's name, such as 'group=a,seed=0', got 'c'"):
-        run(demo(calls), folder=tmp_path, cells="c")
+    with pytest.raises(ValueError, match=r"`cells` must be fields that a cell has, as 'group=a,seed=0' has .* 'seed'"):
+        run(demo(calls), folder=tmp_path, cells="seed")
+
+
+def test_a_part_of_a_group_leaves_its_partial_state_to_the_others(tmp_path: Path) -> None:
+    def keep(spec: DemoSpec, cells: Sequence[DemoCell], context: Context) -> Iterator[tuple[DemoCell, CellResult]]:
+        context.scratch.mkdir(parents=True, exist_ok=True)
+        (context.scratch / cells[0].name).touch()
+        yield from ((cell, CellResult(metrics={"found": len(list(context.scratch.iterdir()))})) for cell in cells)
+
+    told: list[Event] = []
+    experiment = replace(demo([]), run_cells=keep)
+    part = run(experiment, folder=tmp_path, cells="group=a,seed=0", progress=told.append)
+    assert (told[0].fraction, told[-1].fraction, told[-1].done, told[-1].total) == (0, 1, 1, 1)
+    assert list((part.folder / "partial").iterdir())
+    whole = run(experiment, folder=tmp_path)
+    assert whole.results["group=a,seed=1"].metrics == {"found": 2}
+    assert not (whole.folder / "partial").exists()
 
 
 def test_a_new_version_of_an_experiment_starts_over(tmp_path: Path) -> None:

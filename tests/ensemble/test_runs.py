@@ -5,11 +5,13 @@ import re
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from ensemble.twins import (
     CURVES,
@@ -28,6 +30,7 @@ from harmax.ensemble import History, Job, Plan, fit, fit_all
 from harmax.ensemble.fit import _fit_side_by_side
 from harmax.ensemble.parts import outline
 from harmax.ensemble.progress import Progress
+from harmax.ensemble.trace import Traced
 from harmax.ensemble.trainer import BLOCK, Trainer
 from harmax.ensemble.worker import Worker
 
@@ -187,6 +190,36 @@ def test_what_comes_next_is_compiled_meanwhile_after_everything_else(monkeypatch
     own = [len(job.ensemble) for job in asked]
     assert started[: len(own) + 1] == [*own, 5]
     assert started == [*own, 5, 6, 7, 8][: len(started)]
+
+
+def test_what_comes_next_cannot_break_what_is_trained(alone: list[tuple[Job, History]]) -> None:
+    def broken() -> Iterator[Job]:
+        yield Job(ensemble_of([Run()]), [Quits()], Plan(epochs=1))  # has no sizes
+        raise RuntimeError("on purpose")
+
+    asked = jobs()
+    assert len(list(_fit_side_by_side(asked, Progress(asked, None), None, 3, broken()))) == len(alone)
+
+
+def test_one_that_fails_side_by_side_does_not_take_the_others_along() -> None:
+    bad = Job(ensemble_of([Run()], head="linear"), [Run().split], Plan(epochs=1, exponent=2.0))
+    asked = [bad, *jobs()]
+    came: list[int] = []
+    with pytest.raises(ValueError, match="`exponent` must be None") as raised:
+        came.extend(asked.index(job) for job, _ in _fit_side_by_side(asked, Progress(asked, None), None, 1))
+    assert sorted(came) == [1, 2]
+    assert raised.value.__notes__ == ["1 of 3 ensembles could not be trained; the others are."]
+
+
+def test_what_was_compiled_once_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    counters.clear()
+    x = torch.arange(7.0)
+    for _ in range(2):
+        traced = Traced(lambda given: [given[0].sin() + 1], torch.device("cpu"), [torch.empty(7, device="meta")])
+        traced.compile()
+        torch.testing.assert_close(traced([x])[0], x.sin() + 1)
+    assert (counters["inductor"]["fxgraph_cache_miss"], counters["inductor"]["fxgraph_cache_hit"]) == (1, 1)
 
 
 def test_an_outline_has_the_shapes_of_its_job_and_is_quickly_sent() -> None:

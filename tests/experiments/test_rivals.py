@@ -1,6 +1,7 @@
 """The rivals: every loss is built as it must be, and the search chooses what it says and is found again."""
 
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -175,22 +176,34 @@ def test_final_runs_are_trained_with_what_the_search_chose(tmp_path: Path) -> No
 
 def test_an_interrupted_piece_does_not_search_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [("harmonic", "mlp"), ("arcface", "mlp")]
-    first = search(TINY, pairs, Context(tmp_path))
+    first = dict(search(TINY, pairs, Context(tmp_path)))
 
     def refuse(wanted: Any, *rest: Any, **options: Any) -> Iterator[Any]:
         assert not wanted
         return iter(())
 
     monkeypatch.setattr(search_module, "train", refuse)
-    again = search(TINY, pairs, Context(tmp_path))
+    again = dict(search(TINY, pairs, Context(tmp_path)))
     for pair in pairs:
         np.testing.assert_array_equal(again[pair].late, first[pair].late)
 
 
+def test_a_loss_whose_search_fails_leaves_the_others_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(spec: RivalsSpec, pairs: list[tuple[str, str]], context: Context, **options: Any) -> Iterator[Any]:
+        yield from search(spec, pairs[:1], context, **options)
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(sys.modules[run_cells.__module__], "search", broken)
+    came: list[str] = []
+    with pytest.raises(RuntimeError, match="on purpose"):
+        came.extend(cell.loss for cell, _ in run_cells(TINY, cells(TINY), Context(tmp_path)))
+    assert came == ["harmonic"]
+
+
 def test_a_damaged_note_of_the_search_costs_a_search(tmp_path: Path) -> None:
-    first = search(TINY, [("linear", "mlp")], Context(tmp_path))
+    first = dict(search(TINY, [("linear", "mlp")], Context(tmp_path)))
     (tmp_path / "search.json").write_text("{")
-    again = search(TINY, [("linear", "mlp")], Context(tmp_path))
+    again = dict(search(TINY, [("linear", "mlp")], Context(tmp_path)))
     np.testing.assert_array_equal(again["linear", "mlp"].late, first["linear", "mlp"].late)
 
 

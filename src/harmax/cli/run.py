@@ -36,7 +36,7 @@ class RunExperiment:
     device: str | None = None
     """Where to compute: cpu, cuda, cuda:1; a GPU where there is one and the experiment uses it if left out."""
     cells: str | None = None
-    """Only cells whose name holds this (dataset=cifar10; * stands for anything), so that processes share a run."""
+    """Only cells with these fields (dataset=cifar10,stage=final; * is anything), so that processes share a run."""
     engine: str = "local"
     """Where the work runs."""
     json: bool = False
@@ -50,8 +50,7 @@ class RunExperiment:
             seeds = parse_seeds(self.seeds)
             experiment = find_experiment(self.name)
             spec = experiment.resolve(profile, seeds)
-            if experiment.source is None:
-                matching([cell.name for cell in experiment.cells(spec)], self.cells)
+            matching([cell.name for cell in experiment.cells(spec)], self.cells)
             device_for(experiment, self.device)
             if self.engine not in ENGINES:
                 raise UsageError(unknown("engine", self.engine, ENGINES))

@@ -47,8 +47,8 @@ def run(
         profile: "smoke", "quick" (the default) or "full".
         folder: where run folders live.
         device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it.
-        cells: only those whose name holds this, in which * stands for anything: several processes can so share the
-            work of one run, each with a part of its own.
+        cells: only those that have these fields ("dataset=cifar10,stage=final"; * stands for anything): several
+            processes can so share the work of one run, each with a part of its own.
         retry: whether cells that failed before are tried again.
         progress: called with an `Event` whenever there is something to tell.
     """
@@ -97,14 +97,18 @@ def run(
 
 
 def matching(names: Collection[str], pattern: str | None) -> set[str]:
-    """Return the names that hold a pattern, in which * stands for anything; refuse one that none of them holds.
+    """Return the names that have all fields of a pattern, in which * stands for anything; refuse one that none has.
 
-    >>> sorted(matching(["task=lattice,seed=0", "task=lattice,seed=1"], "seed=1"))
+    >>> sorted(matching(["task=lattice,seed=1", "task=lattice,seed=10"], "seed=1"))
     ['task=lattice,seed=1']
     """
-    found = {name for name in names if pattern is None or fnmatchcase(name, f"*{pattern}*")}
-    if not found and names:
-        raise ValueError(f"`cells` must be part of a cell's name, such as {next(iter(names))!r}, got {pattern!r}.")
+    if pattern is None:
+        return set(names)
+    wanted = pattern.split(",")
+    found = {name for name in names if all(any(fnmatchcase(field, one) for field in name.split(",")) for one in wanted)}
+    if not found:
+        example = next(iter(names), "")
+        raise ValueError(f"`cells` must be fields that a cell has, as {example!r} has its own, got {pattern!r}.")
     return found
 
 

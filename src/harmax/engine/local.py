@@ -35,9 +35,9 @@ def execute(
     progress: Callable[[Event], None],
 ) -> None:
     """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished."""
-    total = len(run.cells)
     done, failed = len(run.done), 0
-    settled = total - len(names)
+    settled, total = done, done + len(names)
+    whole = {experiment.group(group[0]): group for group in experiment.groups(experiment.cells(spec))}
 
     def tell(within: float, message: str) -> None:
         fraction = min(1.0, (settled + within) / total) if total else 1.0
@@ -61,7 +61,9 @@ def execute(
                 done += 1
             if missing:
                 raise RuntimeError(f"`{experiment.name}` must give a result for every cell; none came for {missing}.")
-            run.drop_partial(key)
+            # Not while another call, or process, has cells of the group to do.
+            if not {cell.name for cell in whole[experiment.group(group[0])]} & set(run.pending):
+                run.drop_partial(key)
         except Exception:
             error = traceback.format_exc()
             for name in sorted(missing):

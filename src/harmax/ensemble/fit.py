@@ -93,26 +93,41 @@ def _fit_in_processes(
 def _fit_side_by_side(
     jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int, ahead: Iterable[Job] = ()
 ) -> Iterator[tuple[Job, History]]:
-    """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns."""
+    """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns.
+
+    One that fails does not take the others along: its error is raised when they are done.
+    """
     active: dict[int, Parts] = {}
-    left = len(jobs)
+    left, errors = len(jobs), list[Exception]()
     with contextlib.closing(_compiled_ahead(jobs, workers, ahead)) as upcoming:
         while left or active:
             compiled = next(upcoming, None)
             if compiled is not None:
-                # The others have a block of epochs to go on with meanwhile.
-                active[compiled] = Parts(jobs[compiled], checkpoint)
                 left -= 1
+                try:
+                    # The others have a block of epochs to go on with meanwhile.
+                    active[compiled] = Parts(jobs[compiled], checkpoint)
+                except Exception as error:
+                    errors.append(error)
             advanced = [number for number, parts in active.items() if parts.ready]
             for number in advanced:
-                done = active[number].advance()
-                tell(number, active[number].status())
+                parts = active[number]
+                try:
+                    done = parts.advance()
+                except Exception as error:
+                    errors.append(error)
+                    del active[number]
+                    continue
+                tell(number, parts.status())
                 if done:
-                    parts = active.pop(number)
+                    del active[number]
                     yield jobs[number], parts.history()
                     parts.forget()
             if compiled is None and not advanced:
                 time.sleep(0.002)
+    if errors:
+        errors[0].add_note(f"{len(errors)} of {len(jobs)} ensembles could not be trained; the others are.")
+        raise errors[0]
 
 
 def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> Generator[int | None]:
@@ -126,14 +141,19 @@ def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> 
     if workers <= 1:
         yield from range(len(jobs))
         return
-    waiting, running = enumerate(itertools.chain(jobs, ahead)), dict[int, Worker]()
+    waiting, running = list(range(len(jobs))), dict[int, Worker]()
+    later, numbers = iter(ahead), itertools.count(len(jobs))
     if len(jobs) == 1:
-        yield next(waiting)[0]  # nothing else to do meanwhile
+        yield waiting.pop(0)  # nothing else to do meanwhile
     try:
         while True:
-            # One a turn: what comes after it may have to be built first, and others wait to be trained on.
-            if len(running) < workers and (following := next(waiting, None)) is not None:
-                running[following[0]] = Worker("compile", outline(following[1]))
+            # One a turn: what comes later may have to be built first, and others wait to be trained on.
+            if len(running) < workers and waiting:
+                number = waiting.pop(0)
+                running[number] = Worker("compile", outline(jobs[number]))
+            elif len(running) < workers:
+                with contextlib.suppress(Exception):  # the end, or an error that its own call will meet again
+                    running[next(numbers)] = Worker("compile", outline(next(later)))
             if not running:
                 return
             ended = next((number for number, worker in running.items() if worker.process.poll() is not None), None)

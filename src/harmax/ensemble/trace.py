@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class Traced:
             import torch._inductor  # slow to load, and needed here only
 
             try:
-                with warnings.catch_warnings():
+                with warnings.catch_warnings(), _cached():
                     # float32 products are meant.
                     warnings.filterwarnings("ignore", "TensorFloat32")
                     compiled = torch._inductor.compile(self.graph, list(tensors), options=_options())
@@ -86,6 +87,14 @@ class Traced:
             peak = max(peak, held)
             held -= freed.get(node, 0)
         return peak
+
+
+def _cached() -> AbstractContextManager[Any]:
+    """Let inductor find on disk what it made before: outside of a tracing it keeps its kernels and nothing else."""
+    from torch._guards import TracingContext, tracing
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv())))
 
 
 def _is_view(node: fx.Node) -> bool:

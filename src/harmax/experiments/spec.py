@@ -152,7 +152,7 @@ class Context:
 
     scratch: Path
     """A folder for partial state: it outlives interrupts and failures, and goes once the group's cells are stored.
-    Nobody else writes into it; make it before use."""
+    Processes that share the group's cells share it too; make it before use."""
     device: str = "cpu"
     """Where to compute: no part of the spec, so it must not be part of what is computed."""
     progress: Progress = _silently

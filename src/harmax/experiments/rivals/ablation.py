@@ -73,7 +73,7 @@ def settings_of(spec: AblationSpec, cell: RunCell) -> Settings:
 
 
 def run_cells(spec: AblationSpec, group: Sequence[RunCell], context: Context) -> Iterable[tuple[RunCell, CellResult]]:
-    """Train the runs of one protocol, a stack a head, model and length of question."""
+    """Train the runs, a stack a protocol, head, model and length of question."""
     return compact(train(group, partial(settings_of, spec), context, snapshots=2, centres=True))
 
 

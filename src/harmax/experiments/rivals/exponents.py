@@ -92,7 +92,7 @@ def settings_of(spec: ExponentSpec, cell: ExponentCell) -> Settings:
 def run_cells(
     spec: ExponentSpec, group: Sequence[ExponentCell], context: Context
 ) -> Iterable[tuple[ExponentCell, CellResult]]:
-    """Train the runs of one protocol, all fixed exponents of a model together."""
+    """Train the runs, all fixed exponents of a protocol and model together."""
     return compact(train(group, partial(settings_of, spec), context, snapshots=2, centres=True))
 
 

@@ -55,7 +55,8 @@ def cells(spec: RivalsSpec) -> list[RivalCell]:
 def run_cells(spec: RivalsSpec, group: Sequence[RivalCell], context: Context) -> Iterator[tuple[RivalCell, CellResult]]:
     """Search for the losses of the matched protocol, and train all runs, those with what was found.
 
-    What is searched for does not change a GPU's code, which is therefore compiled during the search.
+    What is searched for does not change a GPU's code, which is therefore compiled during the search. A loss whose
+    search fails has no runs; its error is raised after those of the others.
     """
     pairs = dict.fromkeys((cell.loss, cell.model) for cell in group if cell.protocol == "matched")
 
@@ -69,15 +70,24 @@ def run_cells(spec: RivalsSpec, group: Sequence[RivalCell], context: Context) ->
         return replace(usual(cell), learning_rate=spec.learning_rates[rate], weight_decay=spec.weight_decays[decay])
 
     ahead = (job for _, job in stacks_of(group, usual, context.device, snapshots=2))
-    found = search(spec, list(pairs), context, ahead=ahead) if pairs else {}
+    found: dict[tuple[str, str], Searched] = {}
+    failure: Exception | None = None
+    try:
+        for pair, searched in search(spec, list(pairs), context, ahead=ahead):
+            found[pair] = searched
+    except Exception as error:
+        failure = error
+    group = [cell for cell in group if cell.protocol != "matched" or (cell.loss, cell.model) in found]
 
     def tell(fraction: float, message: str = "", /) -> None:
         before = SHARE_OF_WORK if pairs else 0.0
         context(before + (1 - before) * fraction, message)
 
     for cell, result in compact(train(group, how, replace(context, progress=tell), snapshots=2, centres=True)):
-        searched = found.get((cell.loss, cell.model)) if cell.protocol == "matched" else None
-        yield cell, result if searched is None else with_search(result, searched)
+        tuned = cell.protocol == "matched"
+        yield cell, with_search(result, found[cell.loss, cell.model]) if tuned else result
+    if failure is not None:
+        raise failure
 
 
 def with_search(result: CellResult, searched: Searched) -> CellResult:

@@ -8,7 +8,7 @@ accuracy over the whole training is taken: the one that gets there soonest.
 # L learning rates, W weight decays, T tasks, R held-out seeds
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,8 +94,8 @@ def at_edge(spec: SearchSpec, choice: tuple[int, int]) -> bool:
 
 def search(
     spec: SearchSpec, pairs: Sequence[tuple[str, str]], context: Context, *, ahead: Iterable[Job] = ()
-) -> dict[tuple[str, str], Searched]:
-    """Search for every pair of loss and model, or read what an interrupted call has found.
+) -> Iterator[tuple[tuple[str, str], Searched]]:
+    """Search for every pair of loss and model, or read what an interrupted call has found; yield each as it comes.
 
     Args:
         spec: the grid, the tasks, the seeds.
@@ -105,8 +105,8 @@ def search(
     """
     path = context.scratch / "search.json"
     known = _read(path)
-    found = {pair: known[pair] for pair in pairs if pair in known}
-    todo = [pair for pair in pairs if pair not in found]
+    yield from ((pair, known[pair]) for pair in pairs if pair in known)
+    todo = [pair for pair in pairs if pair not in known]
     part = replace(context, progress=lambda fraction, message="": context(SHARE_OF_WORK * fraction, message))
     done: dict[tuple[str, str], dict[Trial, CellResult]] = {}
     wanted = trials(spec, todo)
@@ -115,11 +115,11 @@ def search(
         own = done.setdefault(pair, {})
         own[trial] = result
         if len(own) == len(wanted) // len(todo):
-            found[pair] = _gather(spec, own)
+            found = _gather(spec, own)
             context.scratch.mkdir(parents=True, exist_ok=True)
-            everything = {**known, **found}
+            everything = {**_read(path), pair: found}  # another process may have added to it
             write_json(path, {",".join(key): [array.tolist() for array in one] for key, one in everything.items()})
-    return found
+            yield pair, found
 
 
 def trials(spec: SearchSpec, pairs: Iterable[tuple[str, str]]) -> list[Trial]:

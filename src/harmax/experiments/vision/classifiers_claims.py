@@ -38,11 +38,11 @@ NEAR = 0.1  # of the spread of the class means: a centre at its class mean
 OWN_SCORES = {HARMONIC: "nearest_distance", LINEAR: "max_softmax"}
 """The score that each head suggests for outliers."""
 
-_TWICE = "Student's intervals of the paired difference, over seeds and over test images, lie above"
+_BOTH = "the interval of the paired difference, which counts seeds and test images, lies above"
 CLAIMS = (
     Claim(
         "imagenet",
-        f"On a reduced stand-in for ImageNet the harmonic head has the higher top-1 accuracy: {_TWICE} 0. (The "
+        f"On a reduced stand-in for ImageNet the harmonic head has the higher top-1 accuracy: {_BOTH} 0. (The "
         "stand-in: ResNet-18 on Tiny ImageNet, 200 classes of 100 images of 32 x 32, without AutoAugment; the paper "
         "has ResNet-50 on all of ImageNet, which is not at hand.)",
         "ImageNet, ResNet-50: top-1 75.08 against 74.17 %, top-5 92.12 against 91.88 %.",
@@ -64,13 +64,13 @@ CLAIMS = (
     Claim(
         "cifar10",
         "The harmonic head is at most 0.5 points behind cross-entropy on CIFAR-10, each at the setting that tuning "
-        f"chose: {_TWICE} -0.5 points.",
+        f"chose: {_BOTH} -0.5 points.",
         "Not reported.",
         control=True,
     ),
     Claim(
         "few_images",
-        f"With 50 images a class (the part of CIFAR-100) the harmonic head is the more accurate one: {_TWICE} 0.",
+        f"With 50 images a class (the part of CIFAR-100) the harmonic head is the more accurate one: {_BOTH} 0.",
         "Harmonic loss needs less data; shown on algorithmic tasks, not on images.",
         control=True,
     ),
@@ -150,12 +150,8 @@ def _same(metric: str) -> dict[str, str]:
     return dict.fromkeys(HEADS, metric)
 
 
-def over_images(results: Results, dataset: str) -> Interval:
-    """Return the mean paired difference of accuracies with Student's interval over test images.
-
-    An image counts by the share of seeds that are right about it: the interval tells of other images, not of other
-    seeds.
-    """
+def over_images(results: Results, dataset: str) -> np.ndarray:
+    """Return the difference of accuracies on each test image, (N,): of the shares of seeds that are right about it."""
     share_N = {
         head: np.mean(
             [r.arrays["right"] for c, r in results.items() if (c.dataset, c.head, c.stage) == (dataset, head, FINAL)],
@@ -163,25 +159,34 @@ def over_images(results: Results, dataset: str) -> Interval:
         )
         for head in HEADS
     }
-    return mean_interval(share_N[HARMONIC] - share_N[LINEAR])
+    difference_N: np.ndarray = share_N[HARMONIC] - share_N[LINEAR]
+    return difference_N
+
+
+def with_images(seeds: Interval, difference_N: np.ndarray) -> Interval:
+    """Widen Student's interval over seeds by what other test images would change, which the seeds have in common.
+
+    Squares add up. Simulated with 3 to 6 seeds and any ratio of the two, 5 % of such intervals miss, at the worst.
+
+    >>> print(with_images(Interval(0.5, 0.2, 0.8), np.array([0.0, 1.0] * 8)))
+    0.5 [0.0929, 0.907]
+    """
+    images = mean_interval(difference_N)
+    reach = math.hypot(seeds.high - seeds.estimate, images.high - images.estimate)
+    return Interval(seeds.estimate, seeds.estimate - reach, seeds.estimate + reach)
 
 
 def judge_ahead(results: Results, dataset: str, *, limit: float = 0.0) -> Finding:
-    """Judge by the paired difference of accuracies against a limit, which both of its intervals must be on one side of.
-
-    Few seeds that agree say nothing of how many test images it hangs on, and many images nothing of the seeds.
-    """
+    """Judge by the paired difference of accuracies against a limit, other seeds and other test images in mind."""
     one, two, apart = _both(results, dataset, _same("test_accuracy"))
-    images = over_images(results, dataset)
-    answers = {apart.above(limit), images.above(limit)}
+    both = with_images(apart, over_images(results, dataset))
     top5 = {head: interval(results, dataset, head, "test_top5") for head in HEADS}
     fives = [f"{STYLES[head].label} {percent(found)}" for head, found in top5.items() if found is not None]
     return Finding(
-        answers.pop() if len(answers) == 1 else None,
-        f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {_points(apart)} over seeds, "
-        f"[{100 * images.low:+.2f}, {100 * images.high:+.2f}] over test images."
-        + (f" Top-5: {', '.join(fives)}." if fives else ""),
-        {"harmonic": one, "linear": two, "difference": apart, "difference_over_images": images, "top5": top5},
+        both.above(limit),
+        f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {_points(both)}, over seeds alone "
+        f"[{100 * apart.low:+.2f}, {100 * apart.high:+.2f}]." + (f" Top-5: {', '.join(fives)}." if fives else ""),
+        {"harmonic": one, "linear": two, "difference": both, "difference_over_seeds": apart, "top5": top5},
     )
 
 
