@@ -1,8 +1,7 @@
 """From a function of tensors to a graph, its memory, and its compiled form."""
 
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,13 +47,11 @@ class Traced:
         """
 
         def first(*tensors: Tensor) -> Any:
-            import torch._inductor  # slow to load, and needed here only
-
             try:
-                with warnings.catch_warnings(), _cached():
+                with warnings.catch_warnings():
                     # float32 products are meant.
                     warnings.filterwarnings("ignore", "TensorFloat32")
-                    compiled = torch._inductor.compile(self.graph, list(tensors), options=_options())
+                    compiled = _compile(self.graph, tensors)
             except Exception as error:
                 if not _is_compiler_error(error):
                     raise
@@ -89,12 +86,21 @@ class Traced:
         return peak
 
 
-def _cached() -> AbstractContextManager[Any]:
-    """Let inductor find on disk what it made before: outside of a tracing it keeps its kernels and nothing else."""
+def _compile(graph: fx.GraphModule, tensors: Sequence[Tensor]) -> Callable[..., Any]:
+    """Compile a graph for tensors of these shapes, or find on disk what was compiled for them before.
+
+    Outside of a tracing inductor keeps its kernels on disk and nothing else; inside of one, shapes would be variables,
+    and the code slower, if they were not said to be fixed.
+    """
+    import torch._inductor
     from torch._guards import TracingContext, tracing
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return tracing(TracingContext(FakeTensorMode(shape_env=ShapeEnv())))
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    fixed: list[Any] = [mode.from_tensor(tensor, static_shapes=True) for tensor in tensors]
+    with tracing(TracingContext(mode)):
+        compiled: Callable[..., Any] = torch._inductor.compile(graph, fixed, options=_options())
+    return compiled
 
 
 def _is_view(node: fx.Node) -> bool:
