@@ -184,7 +184,7 @@ def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
         axes.set(xlabel="learning rate")
         axes.set_title(short(dataset), fontsize=10)
     panels[0].set_ylabel("held-out accuracy, %")
-    figure.legend(handles=handles, loc="outside upper center", ncols=2 if len(spec.datasets) == 1 else 3)
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(HEADS))  # a column a head
     return figure
 
 
