@@ -37,15 +37,16 @@ def execute(
     """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished."""
     done, failed = len(run.done), 0
     settled, total = done, done + len(names)
-    whole = {experiment.group(group[0]): group for group in experiment.groups(experiment.cells(spec))}
+    everything = experiment.cells(spec)
 
     def tell(within: float, message: str) -> None:
         fraction = min(1.0, (settled + within) / total) if total else 1.0
         progress(Event(experiment.name, done, failed, total, fraction, message))
 
-    for group in experiment.groups(cell for cell in experiment.cells(spec) if cell.name in names):
+    for group in experiment.groups(cell for cell in everything if cell.name in names):
         missing = {cell.name for cell in group}
         key = repr(experiment.group(group[0]))
+        others = {cell.name for cell in everything if repr(experiment.group(cell)) == key} - missing
 
         def report(fraction: float, message: str = "", /, size: int = len(group), name: str = group[0].name) -> None:
             tell(fraction * size, message or name)
@@ -62,7 +63,7 @@ def execute(
             if missing:
                 raise RuntimeError(f"`{experiment.name}` must give a result for every cell; none came for {missing}.")
             # Not while another call, or process, has cells of the group to do.
-            if not {cell.name for cell in whole[experiment.group(group[0])]} & set(run.pending):
+            if not (others and others & set(run.pending)):
                 run.drop_partial(key)
         except Exception:
             error = traceback.format_exc()

@@ -98,10 +98,14 @@ CLAIMS = (
 )
 
 
+def runs_of(results: Results, dataset: str, head: str) -> list[CellResult]:
+    """Return the finished runs that count, in the order of seeds."""
+    return [run for cell, run in results.items() if (cell.dataset, cell.head, cell.stage) == (dataset, head, FINAL)]
+
+
 def values(results: Results, dataset: str, head: str, metric: str) -> list[float]:
     """Return one metric of the finished runs that count, in the order of seeds; those that diverged have none."""
-    wanted = (dataset, head, FINAL)
-    found = [r.metrics.get(metric) for c, r in results.items() if (c.dataset, c.head, c.stage) == wanted]
+    found = [run.metrics.get(metric) for run in runs_of(results, dataset, head)]
     return [float(value) for value in found if value is not None]
 
 
@@ -116,8 +120,7 @@ def interval(results: Results, dataset: str, head: str, metric: str) -> Interval
 
 def settings(results: Results, dataset: str, head: str) -> list[Setting]:
     """Return the different settings of the runs that count, diverged ones too: one, unless tuning was made twice."""
-    wanted = (dataset, head, FINAL)
-    runs = [r.metrics for c, r in results.items() if (c.dataset, c.head, c.stage) == wanted]
+    runs = [run.metrics for run in runs_of(results, dataset, head)]
     found = {Setting(run["lr"], run["exponent"], run["scale"]) for run in runs}
     return sorted(found, key=lambda one: (one.lr, one.exponent or one.scale))
 
@@ -152,14 +155,10 @@ def _same(metric: str) -> dict[str, str]:
 
 def over_images(results: Results, dataset: str) -> np.ndarray:
     """Return the difference of accuracies on each test image, (N,): of the shares of seeds that are right about it."""
-    share_N = {
-        head: np.mean(
-            [r.arrays["right"] for c, r in results.items() if (c.dataset, c.head, c.stage) == (dataset, head, FINAL)],
-            axis=0,
-        )
-        for head in HEADS
-    }
-    difference_N: np.ndarray = share_N[HARMONIC] - share_N[LINEAR]
+    one_N, two_N = (
+        np.mean([run.arrays["right"] for run in runs_of(results, dataset, head)], axis=0) for head in (HARMONIC, LINEAR)
+    )
+    difference_N: np.ndarray = one_N - two_N
     return difference_N
 
 

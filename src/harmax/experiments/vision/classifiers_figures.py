@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = 300  # of an abstention curve
-LONGEST = 12  # letters of a class's name above a picture
 DASHES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "v")
 COLLAPSE = {
@@ -263,10 +262,9 @@ def abstention_curves(first: dict[str, CellResult]) -> dict[str, tuple[np.ndarra
 def draw_prototypes(result: CellResult) -> "Figure":
     """Draw the images nearest to the centres of the first classes."""
     pixels = result.arrays["nearest.pixels"].astype(np.float32) / 255
-    names = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in result.metrics["classes"]]
     return draw_nearest(
         np.moveaxis(pixels, -1, 2) if pixels.ndim == 5 else pixels,
         result.arrays["nearest.distance"],
         result.arrays["nearest.label"],
-        names,
+        result.metrics["classes"],
     )

@@ -5,6 +5,7 @@ Every function takes plain arrays. A picture is (H, W) or, in colour, (3, H, W) 
 
 # V classes, N images, K neighbours, H height, W width
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ WRONG = HEAD_STYLES["cross_entropy"].color
 WINNER, RUNNER_UP = HEAD_STYLES["harmonic"].color, "#999999"
 SIGNED, INK = "RdBu_r", "Greys"  # white is 0 in both
 MOST = 24  # rows of a figure; more cannot be read
+LINE = 12  # letters of a class's name above a picture, and of a line of it beside one
 
 
 def draw_centres(pictures: np.ndarray, names: Sequence[str], *, columns: int = 10) -> "Figure":
@@ -81,12 +83,12 @@ def draw_nearest(
     for row, (line, number) in enumerate(zip(grid, own, strict=True)):
         if centres is not None:
             _draw_picture(line[0], centres[row], reach=reach)
-        line[0].set_ylabel(names[number], rotation=0, ha="right", va="center", labelpad=8)
+        line[0].set_ylabel(textwrap.fill(names[number], LINE), rotation=0, ha="right", va="center", labelpad=8)
         for axes, image, far, label in zip(line[first:], images[row], distances[row], labels[row], strict=True):
             _draw_picture(axes, image)
             other = label != number
             axes.set_title(
-                f"{_digits(far)} ({names[label]})" if other else _digits(far),
+                f"{_digits(far)} ({_cut(names[label])})" if other else _digits(far),
                 fontsize=8,
                 loc="center",
                 color=WRONG if other else "black",
@@ -158,8 +160,12 @@ def draw_abstention(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, leas
     axes.margins(y=0.06)
     axes.set_ylim(top=min(axes.get_ylim()[1], 100.5))
     if len(curves) > 1:
-        axes.legend(loc="lower left")
+        figure.legend(loc="outside upper center", ncols=2)
     return figure
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= LINE else f"{name[: LINE - 1]}…"
 
 
 def _draw_bars(axes: "Axes", view: PrototypeView, row: int) -> None:

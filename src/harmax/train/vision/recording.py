@@ -3,12 +3,12 @@
 A ResNet's kernels are short, and a processor that hands them out one by one is often the slower of the two.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-Batches = Iterator[tuple[Tensor, Tensor]]
+from harmax.train.vision.data import Batches
 
 PLAIN_CALLS = 3
 """Calls before one is recorded: code is compiled, convolutions are chosen and momenta are made in them."""

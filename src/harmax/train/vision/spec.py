@@ -145,17 +145,8 @@ class VisionSpec:
                 raise ValueError(unknown(name, getattr(self, name), known))
         if self.auto_augment not in POLICIES:
             raise ValueError(unknown("policy", self.auto_augment, POLICIES))
-        least = {
-            "image_size": 8,
-            "padding": 0,
-            "cutout": 0,
-            "epochs": 1,
-            "batch": 1,
-            "micro_batch": 1,
-            "workers": 0,
-            "seed": 0,
-        }
-        least |= {"log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "keep": 1}
+        least = {"image_size": 8, "padding": 0, "epochs": 1, "batch": 1, "micro_batch": 1, "workers": 0, "seed": 0}
+        least |= {"cutout": 0, "log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "keep": 1}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:
                 raise ValueError(f"`{name}` must be at least {smallest}, got {getattr(self, name)}; give a larger one.")

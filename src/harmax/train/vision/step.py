@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from harmax.kernels import auto
 from harmax.kernels.distance import direct_distances
+from harmax.train.vision.data import Batches
 from harmax.train.vision.model import ClassificationLoss, build_model, features
-from harmax.train.vision.recording import Batches, Recording
+from harmax.train.vision.recording import Recording
 from harmax.train.vision.spec import VisionSpec
 from harmax.train.world import World, spread, without_exchange
 
@@ -30,7 +31,7 @@ START_IMAGES = 32
 class VisionStep:
     """A model with its loss and its optimiser, on its device; a call is one update.
 
-    Nothing here waits for a GPU, but for the step that is recorded.
+    Nothing here waits for a GPU, but the step that is recorded, and a harmonic loss that is none of `NEVER_WAITS`.
 
     Args:
         spec: what to train.
