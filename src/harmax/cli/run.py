@@ -130,12 +130,23 @@ def complain(run: Run) -> None:
     trained = run.home.parent.name
     failed: dict[str, list[str]] = {}
     for name, error in run.failed.items():
-        failed.setdefault(error.strip().splitlines()[-1], []).append(name)
+        failed.setdefault(reason_of(error), []).append(name)
     for reason, (first, *others) in failed.items():
         more = f" and {len(others)} other{'s' * (len(others) > 1)}" if others else ""
         print(f"harmax: {trained}, cell {first}{more} failed: {reason}", file=sys.stderr)
     for damage in run.damaged:
         print(f"harmax: damaged and left alone: {damage}; delete it to run it again.", file=sys.stderr)
+
+
+def reason_of(error: str) -> str:
+    """Return the line of a traceback that says what went wrong: the first one after the last place in the code.
+
+    >>> reason_of('Traceback (most recent call last):\\n  File "x", line 1\\nValueError: no\\nSearch for it\\n')
+    'ValueError: no'
+    """
+    lines = error.strip().splitlines()
+    places = [number for number, line in enumerate(lines[:-1]) if line.startswith("  ")]
+    return lines[places[-1] + 1 if places else -1]
 
 
 def print_run(run: Run) -> None:
