@@ -191,6 +191,21 @@ def test_seeds_that_agree_do_not_decide_what_hangs_on_the_choice_of_images() -> 
     assert found.verdict == NOT_DECIDED
 
 
+@pytest.mark.parametrize("claim", list(CASES))
+@pytest.mark.parametrize("rate", [min(FULL.lrs), max(FULL.lrs)])
+def test_who_is_ahead_is_not_decided_where_a_better_learning_rate_may_lie_beyond_the_grid(
+    claim: str, rate: float
+) -> None:
+    results = with_metrics(planted(FULL, CASES[claim][0]), lambda cell: {"lr": rate} if cell.head == LINEAR else {})
+    found = judge(claim, FULL, results)
+    if claim in ("imagenet", "cifar10", "few_images"):
+        assert found.verdict == NOT_DECIDED
+        assert f"beyond those chosen: cross-entropy {rate:g}." in found.sentence
+        assert "difference" in found.numbers
+    else:  # these ask what the chosen network is like
+        assert found.verdict == REPRODUCED
+
+
 def test_the_ratio_of_collapse_has_students_interval_of_the_logarithms() -> None:
     ratios = {0: 1.0, 1: 1.02, 2: 0.98, 3: 1.6}
     spec = replace(FULL, repeats=(4, 4, 4))
@@ -219,9 +234,9 @@ def test_runs_of_several_settings_decide_nothing_and_are_named(
     def mixed(cell: ClassifierCell) -> dict[str, Any]:
         return change if (cell.dataset, cell.head, cell.seed) == ("cifar10", head, 1) else {}
 
-    for claim, (dataset, _, heads) in JUDGES.items():
+    for claim, basis in JUDGES.items():
         found = judge(claim, FULL, with_metrics(planted(FULL, CASES[claim][0]), mixed))
-        touched = dataset == "cifar10" and head in heads
+        touched = basis.dataset == "cifar10" and head in basis.heads
         assert found.verdict == (NOT_DECIDED if touched else REPRODUCED)
         if touched:
             assert "several settings" in found.sentence

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 POINTS = 300  # of an abstention curve
+FAR = 20.0  # points below the best setting, which a panel of tuning does not show
 DASHES = ("-", "--", ":", "-.")
 MARKS = ("o", "s", "^", "v")
 COLLAPSE = {
@@ -79,7 +80,8 @@ def figures(spec: ClassifierSpec, results: Results) -> dict[str, Picture]:
             draw_tuning(spec, tuned),
             "Accuracy on the training images that were held out, by learning rate, a line an exponent or scale; means "
             "over the tuning seeds (as many as the table says), in shorter runs than those that count. The highest "
-            "point of a head is what its other runs are trained with.",
+            f"point of a head is what its other runs are trained with. More than {FAR:g} points below the best nothing "
+            "is shown.",
         )
     for dataset in spec.datasets:
         drawn |= _of_first_seed(spec, counted, dataset)
@@ -168,6 +170,7 @@ def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
     panels = figure.subplots(1, len(spec.datasets), squeeze=False)[0]
     handles = []
     for axes, dataset in zip(panels, spec.datasets, strict=True):
+        best = 0.0
         for head in HEADS:
             means = tuning_means(spec, tuned, dataset, head)
             for place, variant in enumerate(variants_of(spec, head)):
@@ -176,8 +179,10 @@ def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
                 looks = {"color": STYLES[head].color, "linestyle": DASHES[place % 4], "marker": MARKS[place % 4]}
                 label = f"{STYLES[head].label}, {variant_words(*variant)}"
                 (line,) = axes.plot(x, y, markersize=4.5, label=label, **looks)
+                best = max(best, *y, 0.0)
                 if dataset == spec.datasets[0]:
                     handles.append(line)
+        axes.set_ylim(max(axes.get_ylim()[0], best - FAR), None)
         axes.set_xscale("log", base=2)
         axes.set_xticks(spec.lrs, [f"{lr:g}" for lr in spec.lrs])
         axes.set(xlabel="learning rate")

@@ -37,7 +37,7 @@ class ClassifierSpec(Spec):
     """Of the runs that choose learning rate, exponent and scale."""
     tuning_seeds: tuple[int, ...] = (1, 2, 2)
     """Seeds of them: the first so many. One would choose by 500 images of CIFAR-100's part, 2000 of Tiny ImageNet's."""
-    repeats: tuple[int, ...] = (5, 6, 6)
+    repeats: tuple[int, ...] = (4, 6, 6)
     """Seeds of the runs that count: the first so many."""
     lrs: tuple[float, ...] = (0.1, 0.2, 0.4, 0.8, 1.6)
     """Largest learning rates, the same for both heads."""
