@@ -22,6 +22,8 @@ from harmax.experiments.spec import verdict_words
 STUDIES = {"ablation": ablation, "exponents": exponents, "rivals": rivals}
 CLOUDS = 100  # of random points, for what structure is found in none
 NOT_RUN = "Not run yet."
+SHOWN = {"ablation": "effects_matched", "exponents": "exponents_matched", "rivals": "effects_structure_matched"}
+"""The one figure of a study that this page shows."""
 
 
 def sections(results: Path) -> dict[str, str]:
@@ -173,12 +175,19 @@ def study_section(name: str, results: Path) -> str:
     if not path.exists():
         return ""
     summary, claims = json.loads(path.read_text()), {claim.id: claim for claim in EXPERIMENTS[name].claims}
-    rows = []
+    asked: dict[str, list[dict[str, str]]] = {}
     for one in summary["verdicts"]:
         claim = claims[one["claim"]]
-        words = verdict_words(one["verdict"], claim)
-        rows.append({"claim": claim.statement, "found": one["sentence"], "verdict": words})
-    parts = [f"Profile {summary['profile']}; everything is in [its results](results/{name}).", markdown(rows)]
+        # What is the same of every model and protocol is said once: they end with where they are asked, in brackets.
+        statement, _, where = claim.statement.removesuffix(").").rpartition(" (")
+        row = {"where": where, "found": one["sentence"], "verdict": verdict_words(one["verdict"], claim)}
+        asked.setdefault(statement, []).append(row)
+    parts = [f"Profile {summary['profile']}; everything is in [its results](results/{name})."]
+    if (results / name / f"{SHOWN[name]}.png").exists():
+        parts.append(f"![{name}](results/{name}/{SHOWN[name]}.png)")
+    for statement, rows in asked.items():
+        said, _, rule = statement.partition(". ")
+        parts += [f"**{said}.** {rule}." if rule else f"**{said}.**", markdown(rows)]
     for table in summary["tables"]:
         shown = table["rows"]
         if table["title"].startswith((SQUARE_TITLE, "Effects of the two switches")):

@@ -123,9 +123,15 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
     }
     stored(tmp_path, rivals.EXPERIMENT, one, with_search)
     section = loss_page.study_section("rivals", tmp_path)
-    claims = {row["claim"]: row["verdict"] for row in rows_of(section, "claim")}
-    assert list(claims) == [claim.statement for claim in rivals.EXPERIMENT.claims]
-    assert set(claims.values()) == {"not decided"}
+    tables = section.replace("**", "").split("\n\n")
+    asked = [
+        f"{tables[place - 1].removesuffix('.')} ({row['where']})."
+        for place, table in enumerate(tables)
+        if table.startswith("| where")
+        for row in rows_of(table, "where")
+        if row["verdict"] == "not decided"
+    ]
+    assert sorted(asked) == sorted(claim.statement for claim in rivals.EXPERIMENT.claims)
     verdicts = rows_of(section, "loss")
     assert {row["against"] for row in verdicts} == {"harmonic"}
     assert {row["loss"] for row in verdicts} == {"cross-entropy", "distance, softmax", "spherical softmax"}

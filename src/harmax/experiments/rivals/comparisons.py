@@ -112,10 +112,7 @@ class AllBelow(NamedTuple):
         return {f"difference_{arm}": one.difference._asdict() for arm, one in self.found.items()}
 
 
-RULE = (
-    "broken where one lies above, its interval at the level shared among them and its signed-rank test corrected by "
-    "Holm's rule for them"
-)
+RULE = "broken where one lies above, by an interval and a signed-rank test that are corrected for their number"
 """How `all_below` breaks, for the texts of claims."""
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LEARNED = "learned"
 COLORS = {"mlp": "#0072B2", "transformer": "#009E73"}
 TICKS = (1, 2, 4, 8, 16)
+LEARNED_AT = {"mlp": 34.0, "transformer": 48.0}
+"""Where the learnable exponent's marks stand: beside the axis, since it may end anywhere, at 5 or at a million."""
 EPOCH_TICKS = (10, 100, 1000)
 
 
@@ -38,8 +40,8 @@ def figures(spec: StudySpec, results: Mapping[Any, CellResult]) -> dict[str, Pic
             draw(spec, protocol, results),
             f"Scores, and the epoch from which runs generalise, against the exponent of the distance; protocol "
             f"{protocol}, {len(spec.seeds)} seeds. Lines: means (of epochs medians, left out where most runs never "
-            "generalise); bands: 95 % intervals. Open marks with bars: the learnable exponent, where it ended. Dotted: "
-            "the square root of the width.",
+            "generalise); bands: 95 % intervals. Open marks with bars, right: the learnable exponent; under a column "
+            "the median of where it ended. Dotted: the square root of the width.",
         )
         for protocol in spec.protocols
         if any(cell.protocol == protocol for cell in results)
@@ -59,6 +61,8 @@ def draw(spec: StudySpec, protocol: str, results: Mapping[RunCell, CellResult]) 
                 _draw_model(axes, outcomes, (protocol, model, task), score)
             axes.set(xscale="log")
             axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
+            axes.axvspan(26, 62, color="#f4f4f4", linewidth=0, zorder=0)
+            axes.set_xlim(0.85, 62)
             if score == "test_epoch":
                 axes.set(yscale="log", ylim=(3, 1.5 * max(20, *map(spec.epochs, spec.models))))
                 axes.set_yticks(EPOCH_TICKS[:-1] if axes.get_ylim()[1] < EPOCH_TICKS[-1] else EPOCH_TICKS)
@@ -69,8 +73,10 @@ def draw(spec: StudySpec, protocol: str, results: Mapping[RunCell, CellResult]) 
         row[0].set_ylabel(words)
     for axes, task in zip(grid[0], tasks, strict=True):
         axes.set_title(TITLES[task], fontsize=9)
-    for axes in grid[-1]:
-        axes.set_xlabel("exponent")
+    for axes, task in zip(grid[-1], tasks, strict=True):
+        ended = [_ended(outcomes, (protocol, model, task)) for model in spec.models]
+        told = ", ".join(found for found in ended if found)
+        axes.set_xlabel(f"exponent\n(learned: {told})" if told else "exponent", fontsize=7.5)
     handles = [
         drawing.line_handle(BODIES[model], COLORS[model], MODEL_STYLES[model, "linear"].line) for model in spec.models
     ]
@@ -93,15 +99,23 @@ def _draw_model(axes: "Axes", outcomes: Outcomes, where: tuple[str, str, str], s
         # Where an interval reaches infinity the band leaves the panel at the top.
         top = np.where(np.isfinite(high), high, np.where(np.isfinite(middle), 10 * middle, np.nan))
         axes.fill_between(x_E, low, top, where=np.isfinite(middle), color=color, alpha=0.15, linewidth=0)
-    finite = [result for result in learned if result.metrics["diverged_at"] is None]
-    if finite:
-        middle, low, high = _interval(finite, score)
+    if learned:
+        middle, low, high = _interval(learned, score)
         if np.isfinite(middle):
-            exponent = float(np.median([result.metrics["exponent"] for result in finite]))
             ends = [[middle - low], [min(high, 10 * middle) - middle]] if score == "test_epoch" else None
             bars = ends or [[middle - low], [high - middle]]
             style: dict[str, Any] = {"color": color, "marker": "D", "markersize": 4.5, "markerfacecolor": "white"}
-            axes.errorbar([exponent], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
+            axes.errorbar([LEARNED_AT[model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
+
+
+def _ended(outcomes: Outcomes, where: tuple[str, str, str]) -> str:
+    """Say where the learnable exponent ended, in the median."""
+    found = [result.metrics for result in outcomes.get((*where, LEARNED), {}).values()]
+    ends = [metrics["exponent"] for metrics in found if metrics["diverged_at"] is None]
+    if not ends:
+        return ""
+    middle = float(np.median(ends))
+    return f"{BODIES[where[1]]} {middle:,.0f}" if middle >= 100 else f"{BODIES[where[1]]} {middle:.2g}"
 
 
 def _interval(results: list[CellResult], score: str) -> Interval:
