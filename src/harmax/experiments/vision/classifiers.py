@@ -19,8 +19,8 @@ common: from centres near the origin all distances look alike. What test images 
 small part of CIFAR-10 before there was a held-out side; and, after a first full run whose baseline stayed below 94 %
 and whose CIFAR-100 was undecided, the number of epochs and seeds, cutout, and the ends of the grids.
 
-Short tuning can mislead. On the two small sets the setting that is ahead after a third or a quarter of the epochs need not
-be ahead at their end, and both heads' choices lie at ends of the grid; who is ahead there is therefore not decided.
+Short tuning can mislead. On the two small sets the setting that is ahead after a third or a quarter of the epochs need
+not be ahead at their end, and choices lie at ends of the learning rates: who is ahead there is not decided.
 
 Intervals are Student's, over seeds: they tell how well the mean over trainings is known. All seeds are tested on the
 same images; where accuracies are compared, what other images might change is in the interval too. The other measures
