@@ -1,5 +1,6 @@
 """What comes back of a training, and what is said on the way."""
 
+import os
 import pickle
 import re
 import sys
@@ -32,7 +33,7 @@ from harmax.ensemble.parts import outline
 from harmax.ensemble.progress import Progress
 from harmax.ensemble.trace import Traced
 from harmax.ensemble.trainer import BLOCK, Trainer
-from harmax.ensemble.worker import Worker
+from harmax.ensemble.worker import BEHIND, Worker
 
 
 @pytest.mark.parametrize("rate", [1e200, 1e30])
@@ -223,6 +224,18 @@ def test_what_was_compiled_once_is_found_again(tmp_path: Path, monkeypatch: pyte
     written = [path.read_text() for path in tmp_path.rglob("*.py")]
     assert written
     assert not any("ks0" in code for code in written)  # a size that is a variable, and slow
+
+
+@pytest.mark.skipif(not hasattr(os, "getpriority"), reason="needs a system with priorities")
+def test_compilers_stand_behind_those_who_train() -> None:
+    job = Job(ensemble_of([Run()]), [Run().split], Plan(epochs=1))
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for task, behind in (("compile", BEHIND), ("train", 0)):
+        worker = Worker(task, job)
+        try:
+            assert os.getpriority(os.PRIO_PROCESS, worker.process.pid) == min(own + behind, 19)
+        finally:
+            worker.stop()
 
 
 def test_an_outline_has_the_shapes_of_its_job_and_is_quickly_sent() -> None:

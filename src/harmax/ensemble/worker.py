@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from harmax.ensemble.parts import Job
 
 
+BEHIND = 10  # steps of nice
+
+
 def cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -49,6 +52,10 @@ class Worker:
             stderr=subprocess.DEVNULL if task == "compile" else None,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         )
+        if task == "compile" and hasattr(os, "setpriority"):
+            # The process that feeds the GPU must not wait for a core that compiles what comes later.
+            kind, pid = os.PRIO_PROCESS, self.process.pid
+            os.setpriority(kind, pid, os.getpriority(kind, 0) + BEHIND)
         # A pipe holds little, and the process reads only once it has imported torch: others can be started meanwhile.
         self._feeding = threading.Thread(target=self._feed, args=(message,), daemon=True)
         self._feeding.start()
