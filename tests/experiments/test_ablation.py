@@ -75,7 +75,7 @@ def test_effects_are_the_usual_ones_of_two_switches() -> None:
 def test_only_seeds_that_all_heads_have_are_compared() -> None:
     results = planted(cells(SPEC), lambda cell: TOGETHER[cell.head])
     del results[RunCell("matched", "lattice", "mlp", "l2", 0.8, 3)]
-    _, effects, _ = summarize(SPEC, results).tables
+    _, effects, *_ = summarize(SPEC, results).tables
     seeds = {(row["models"], row["task"]): row["seeds"] for row in effects.rows if row["protocol"] == "matched"}
     assert seeds["MLPs", "Lattice"] == seeds["MLPs", "mean of 5"] == 11
     assert seeds["MLPs", "Genealogy"] == seeds["transformers", "Lattice"] == 12
@@ -159,6 +159,7 @@ def test_what_an_untied_head_learned_is_tabulated_beside_the_embedding(tmp_path:
     assert [("centres" in found[cell].arrays) for cell in own] == [False, True]
     (rows,) = (table.rows for table in summarize(spec, found).tables if table.title == ELSEWHERE)
     assert [row["arm"] for row in rows] == [HEADS["harmonic"].label]
+    assert "at their own length" not in rows[0]
     assert float(rows[0]["of the head's own weight"].split()[0]) == pytest.approx(
         found[own[1]].metrics["centre_structure"], rel=0.01
     )

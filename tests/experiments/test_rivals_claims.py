@@ -17,6 +17,7 @@ from harmax.experiments.rivals.comparisons import (
     all_below,
     compare_all,
     effect_rows,
+    passing,
     reference_of,
 )
 from harmax.experiments.rivals.outcomes import MARGIN, SCORES, Place, collect
@@ -172,7 +173,36 @@ def test_an_interval_at_a_shared_level_alone_breaks_nothing() -> None:
     shared = paired_difference(less, [0.0] * 10, statistic="mean", level=shared_level(len(pairs)))
     assert shared.difference.low > 0
     assert len(pairs) * shared.rank_p > SIGNIFICANT
-    assert all_below(outcomes, place, pairs, "structure").holds is None
+    answer = all_below(outcomes, place, pairs, "structure")
+    assert answer.holds is None
+    assert f"Corrected for 8: [{shared.difference.low:+.3f}, " in answer.in_doubt
+    assert f"p against 0 {len(pairs) * shared.rank_p:.2g}" in answer.in_doubt
+
+
+def test_doubt_is_told_in_the_limits_units_and_only_where_there_is_some() -> None:
+    more = [MARGIN + 0.03 + 0.001 * seed for seed in range(6)] + [MARGIN - 0.001 * seed for seed in range(1, 5)]
+    outcomes, place = of_differences({"one": more, "two": [-0.2] * 10})
+    answer = all_below(outcomes, place, {"one": "ours", "two": "ours"}, "accuracy", limit=MARGIN)
+    assert answer.found["one"].difference.low > MARGIN
+    assert answer.holds is None
+    strict, p = answer.strict["one"]
+    assert p > SIGNIFICANT
+    low = MARGIN + strict.difference.low
+    assert f"Corrected for 2: [{low:+.3f}, " in answer.in_doubt
+    assert f"p against {MARGIN:g} {p:.2g}: not decided." in answer.in_doubt
+    assert not all_below(outcomes, place, {"two": "ours"}, "accuracy", limit=MARGIN).in_doubt
+
+
+def test_runs_that_fail_the_test_are_told_apart_from_those_that_pass() -> None:
+    place = Place("matched", "mlp", ("permutation",))
+    own = [RivalCell("matched", "permutation", "mlp", "linear", 0.8, seed, "linear") for seed in range(4)]
+    found = planted(own, lambda cell: 0.95 if cell.seed else 0.3, spread=0.0)
+    found = {cell: replace(one, metrics={**one.metrics, "structure": cell.seed / 10}) for cell, one in found.items()}
+    table = passing(collect(found, lambda cell: cell.loss), [place], {"linear": "cross-entropy", "l2": "distance"})
+    (row,) = table.rows
+    assert (row["arm"], row["runs"], row["pass"]) == ("cross-entropy", 4, 3)
+    assert row["structure where they pass"] == pytest.approx(0.2)
+    assert row["where they fail"] == 0.0
 
 
 def test_beyond_a_margin_both_interval_and_test_look_from_the_margin() -> None:
@@ -247,7 +277,7 @@ def test_structure_elsewhere_is_tabulated_where_there_is_any_and_a_diverged_run_
     assert untied["of the head's own weight"].startswith("0.05 ")  # 0.5 and nine times 0
     assert untied["runs"] == 10
     arcface = next(row for row in rows if row["arm"] == "ArcFace")
-    assert arcface["of the rows as they are"] == "0.25 [0.25, 0.25]"
+    assert arcface["at their own length"] == "0.25 [0.25, 0.25]"
     assert arcface["of the head's own weight"] == ""
     assert not any(one.title == ELSEWHERE for one in summarize(spec, results(leading, spec=spec)).tables)
 

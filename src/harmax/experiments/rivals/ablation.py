@@ -23,9 +23,10 @@ from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES, figures
-from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, elsewhere
+from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, elsewhere, passing
 from harmax.experiments.rivals.outcomes import (
     BODIES,
+    EPOCHS_TITLE,
     PAPERS_TASKS,
     SCORES,
     Place,
@@ -123,7 +124,8 @@ def judge_both(results: Results, place: Place) -> Finding:
     found = (f"{_lower(HEADS[head].label)} {written(one)}" for head, one in answer.found.items())
     return Finding(
         answer.holds,
-        f"Structure minus that of distance with HarMax: {'; '.join(found)}; mean of {len(PAPERS_TASKS)} tasks.",
+        f"Structure minus that of distance with HarMax: {'; '.join(found)}; mean of {len(PAPERS_TASKS)} tasks."
+        + answer.in_doubt,
         answer.numbers,
     )
 
@@ -199,7 +201,7 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
         "Effects of the two switches, paired over seeds: mean [95 %]", tuple(effect_rows(outcomes, places, SWITCHES))
     )
     epochs = Table(
-        "Epochs from which runs have learnt and generalise; never counts as infinity",
+        EPOCHS_TITLE,
         tuple(
             {**place.columns, "head": HEADS[head].label, **epoch_row(outcomes, place, head)}
             for place in places
@@ -207,7 +209,8 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
             for head in HEADS
         ),
     )
-    others = elsewhere(outcomes, spec.places(), {head: style.label for head, style in HEADS.items()})
+    labels = {head: style.label for head, style in HEADS.items()}
+    others = (passing(outcomes, spec.places(), labels), *elsewhere(outcomes, spec.places(), labels))
     tables = (scores, effects, epochs, *others)
     return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
 

@@ -7,6 +7,8 @@ among several intervals, the corrected p-value must agree: at such levels a boot
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from harmax.analysis import PairedDifference, bootstrap_interval, holm, paired_difference
 from harmax.experiments.algorithmic.measures import shared_level
 from harmax.experiments.rivals.arms import ARMS
@@ -25,7 +27,12 @@ from harmax.experiments.spec import Table
 SIGNIFICANT = 0.05
 EPOCHS = "epochs"
 MEASURES = {**SCORES, EPOCHS: "epochs until it generalises"}
-ELSEWHERE = "Structure elsewhere: mean over seeds [95 %]"
+ELSEWHERE = (
+    "Structure elsewhere: of the head's own weight where it is not tied, of vectors at their own length where they are "
+    "judged at length one; mean over seeds [95 %]"
+)
+PASSING = "Structure of runs that pass the test, late accuracy of 0.9 or more, and of those that fail it: means"
+PASS = 0.9
 BETTER, WORSE, UNDECIDED = OUTCOMES = ("better", "worse", "undecided")
 
 
@@ -100,6 +107,19 @@ class AllBelow(NamedTuple):
     holds: bool | None
     found: dict[str, PairedDifference]
     """Arm minus what it is held against."""
+    strict: dict[str, tuple[PairedDifference, float]]
+    """The same minus the limit, at the level shared among all, and the corrected p-value: what must break it."""
+    limit: float
+
+    @property
+    def in_doubt(self) -> str:
+        """Say why the best arm does not break a claim although its own interval lies above the limit; else nothing."""
+        if self.holds is not None or not self.found or not self.found[self.best].difference.above(self.limit):
+            return ""
+        one, p = self.strict[self.best]
+        low, high = (value + self.limit for value in one.difference[1:])
+        count = len(self.strict)
+        return f" Corrected for {count}: [{low:+.3f}, {high:+.3f}], p against {self.limit:g} {p:.2g}: not decided."
 
     @property
     def best(self) -> str:
@@ -139,11 +159,12 @@ def all_below(
     }
     values = {arm: own for arm, own in values.items() if own}
     found = {arm: _against(own, 0.0, 0.95) for arm, own in values.items()}
-    strict = [_against(own, limit, shared_level(len(pairs))) for own in values.values()]
-    corrected = holm([one.rank_p for one in strict])
-    broken = any(one.difference.above(0) and p < SIGNIFICANT for one, p in zip(strict, corrected, strict=True))
+    above = [_against(own, limit, shared_level(len(pairs))) for own in values.values()]
+    corrected = holm([one.rank_p for one in above])
+    strict = dict(zip(values, zip(above, corrected, strict=True), strict=True))
+    broken = any(one.difference.above(0) and p < SIGNIFICANT for one, p in strict.values())
     below = len(found) == len(pairs) and all(one.difference.above(limit) is False for one in found.values())
-    return AllBelow(False if broken else True if below and found else None, found)
+    return AllBelow(False if broken else True if below and found else None, found, strict, limit)
 
 
 def _against(values: Sequence[float], limit: float, level: float) -> PairedDifference:
@@ -208,12 +229,35 @@ def elsewhere(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, st
             scaled = any(one.get("structure_raw", one["structure"]) != one["structure"] for one in found)
             if untied or scaled:
                 columns = {
-                    "structure, as judged": _mean_of(found, "structure"),
-                    "of the rows as they are": _mean_of(found, "structure_raw") if scaled else "",
+                    "as judged": _mean_of(found, "structure"),
+                    "at their own length": _mean_of(found, "structure_raw") if scaled else "",
                     "of the head's own weight": _mean_of(found, "centre_structure") if untied else "",
                 }
                 rows.append({**place.columns, "arm": label, "runs": len(found), **columns})
-    return (Table(ELSEWHERE, tuple(rows)),) if rows else ()
+    used = [name for name in (rows[0] if rows else ()) if any(row[name] != "" for row in rows)]
+    return (Table(ELSEWHERE, tuple({name: row[name] for name in used} for row in rows)),) if rows else ()
+
+
+def passing(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> Table:
+    """Tabulate the structure of runs that pass the test and of those that fail it: the one need not be the other's.
+
+    Args:
+        outcomes: by arm.
+        places: every task of each is looked at alone.
+        arms: the label of each arm.
+    """
+    rows = []
+    for place in [whole._replace(tasks=(task,)) for whole in places for task in whole.tasks]:
+        for arm, label in arms.items():
+            there = outcomes.get((place.protocol, place.model, place.tasks[0], arm), {})
+            sides: dict[bool, list[float]] = {True: [], False: []}
+            for one in there.values():
+                sides[one.metrics["accuracy"] >= PASS].append(one.metrics["structure"])
+            means = {side: float(np.mean(found)) if found else None for side, found in sides.items()}
+            counts = {"runs": len(there), "pass": len(sides[True])}
+            of_both = {"structure where they pass": means[True], "where they fail": means[False]}
+            rows += [{**place.columns, "arm": label, **counts, **of_both}] if there else []
+    return Table(PASSING, tuple(rows))
 
 
 def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:

@@ -22,10 +22,11 @@ from harmax.analysis.arrays import rank_correlation
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
-from harmax.experiments.rivals.comparisons import RULE, all_below, elsewhere
+from harmax.experiments.rivals.comparisons import RULE, all_below, elsewhere, passing
 from harmax.experiments.rivals.exponents_figures import LEARNED, arm_of, figures
 from harmax.experiments.rivals.outcomes import (
     BODIES,
+    EPOCHS_TITLE,
     MARGIN,
     PAPERS_TASKS,
     SCORES,
@@ -132,8 +133,9 @@ def judge_unbeaten(results: Results, place: Place, arms: Sequence[str], ours: st
     answer = all_below(collect(results, arm_of), place, dict.fromkeys(others, ours), score, limit=MARGIN)
     return Finding(
         answer.holds,
-        f"The best other exponent is {answer.best}: {SCORES[score]} {written(answer.found[answer.best])} more than "
-        f"{'the learnable one' if ours == LEARNED else ours}, mean of {len(place.tasks)} tasks.",
+        f"Of the others {answer.best} is the best: its {SCORES[score]} minus that of "
+        f"{'the learnable one' if ours == LEARNED else ours} is {written(answer.found[answer.best])}, mean of "
+        f"{len(place.tasks)} tasks.{answer.in_doubt}",
         answer.numbers,
     )
 
@@ -184,7 +186,7 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
         ),
     )
     epochs = Table(
-        "Epochs from which runs have learnt and generalise; never counts as infinity",
+        EPOCHS_TITLE,
         tuple(
             {**place.columns, "exponent": arm, **epoch_row(outcomes, place, arm)}
             for place in places
@@ -196,7 +198,9 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
         f"The learnable exponent after training, from {START:g}",
         tuple(_learned_row(outcomes, place) for place in places if len(place.tasks) == 1),
     )
-    tables = (scores, epochs, learned, *elsewhere(outcomes, spec.places(), {arm: arm for arm in spec.arms}))
+    arms = {arm: arm for arm in spec.arms}
+    others = (passing(outcomes, spec.places(), arms), *elsewhere(outcomes, spec.places(), arms))
+    tables = (scores, epochs, learned, *others)
     return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
 
 

@@ -46,6 +46,10 @@ PAPERS_TASKS = ("lattice", "modular_addition")
 """On which the paper's own ablation, exponents and rivals are."""
 POINTS_KEPT = 64  # of a learning curve
 WINDOW = 20  # epochs in a row above 0.9
+EPOCHS_TITLE = (
+    "Epochs from which runs have learnt and generalise: above 0.9 for 20 in a row, in training with dropout where "
+    "there is some, so that a run can generalise and not have learnt; never counts as infinity"
+)
 LATE = 0.1
 """Share of the training that counts as its end, in the search and in scores, so that one bad epoch does not decide."""
 SAME = 1e-6  # of the greatest entry: rows that differ by less, in all features, are the same in float32

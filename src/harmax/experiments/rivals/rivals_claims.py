@@ -43,7 +43,7 @@ def judge_first(results: Results, place: Place) -> Finding:
         answer.holds,
         f"Clearly behind are {len(behind)} of {len(pairs)}. The strongest rival is {ARMS[answer.best].label}: "
         f"structure {written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of "
-        f"{len(place.tasks)} tasks.",
+        f"{len(place.tasks)} tasks.{answer.in_doubt}",
         answer.numbers,
     )
 
@@ -55,7 +55,7 @@ def judge_unbeaten(results: Results, place: Place) -> Finding:
         answer.holds,
         f"The most accurate rival is {ARMS[answer.best].label}: {SCORES['accuracy']} "
         f"{written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of {len(place.tasks)} "
-        "tasks.",
+        f"tasks.{answer.in_doubt}",
         answer.numbers,
     )
 

@@ -17,10 +17,12 @@ from harmax.experiments.rivals.comparisons import (
     compare_all,
     effect_rows,
     elsewhere,
+    passing,
     reference_of,
 )
 from harmax.experiments.rivals.outcomes import (
     BODIES,
+    EPOCHS_TITLE,
     SCORES,
     Outcomes,
     Place,
@@ -46,12 +48,14 @@ SQUARE_TITLE = "Tuned: distance and HarMax crossed"
 def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
     """Return all tables, those without a row left out."""
     outcomes = collect(results, lambda cell: cell.loss)
+    labels = {loss: ARMS[loss].label for loss in spec.losses}
     made = [
         *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
         *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
         square_table(spec, outcomes),
         score_table(spec, outcomes),
-        *elsewhere(outcomes, spec.places(), {loss: ARMS[loss].label for loss in spec.losses}),
+        passing(outcomes, spec.places(), labels),
+        *elsewhere(outcomes, spec.places(), labels),
         comparison_table(spec, outcomes),
         search_table(spec, results),
         epoch_table(spec, outcomes),
@@ -190,4 +194,4 @@ def epoch_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
         for loss in spec.losses
         if (place.protocol, place.model, task, loss) in outcomes
     ]
-    return Table("Epochs from which runs have learnt and generalise; never counts as infinity", tuple(rows))
+    return Table(EPOCHS_TITLE, tuple(rows))
