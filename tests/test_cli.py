@@ -23,7 +23,7 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def only_a_tiny_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave one experiment, a few steps long, so that these tests stay quick as experiments are added."""
-    for name in list(EXPERIMENTS):
+    for name in reversed(list(EXPERIMENTS)):  # so that they come back in their order
         monkeypatch.delitem(EXPERIMENTS, name)
     tiny = {
         "smoke": ToySpec(steps=2, grid_size=5, cases=(1,)),

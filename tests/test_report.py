@@ -66,7 +66,7 @@ DEMO = Experiment(
 
 @pytest.fixture(autouse=True)
 def only_demo(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in list(EXPERIMENTS):
+    for name in reversed(list(EXPERIMENTS)):  # so that they come back in their order
         monkeypatch.delitem(EXPERIMENTS, name)
     monkeypatch.setitem(EXPERIMENTS, "demo", DEMO)
 
