@@ -349,5 +349,5 @@ def test_failed_cells_can_be_left_alone(tmp_path: Path) -> None:
 
 def test_the_time_of_cells_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(1000))
-    monkeypatch.setattr("harmax.engine.local.time.perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr("harmax.engine.ledger.time.perf_counter", lambda: float(next(clock)))
     assert run(demo([]), folder=tmp_path).seconds == 4

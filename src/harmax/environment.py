@@ -1,5 +1,6 @@
-"""What computes a result: device, versions, commit. No dates and no names of machines."""
+"""What computes a result: device, cores, versions, commit. No dates and no names of machines."""
 
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -22,6 +23,20 @@ def choose_device(wanted: str | None = None) -> str:
             "leave it out for the best."
         )
     return wanted
+
+
+def cores() -> int:
+    """Return how many cores this process may use: HARMAX_CORES, or all that it may run on.
+
+    >>> cores() >= 1
+    True
+    """
+    wanted = os.environ.get("HARMAX_CORES")
+    if wanted is not None:
+        if not wanted.isdigit() or int(wanted) < 1:
+            raise ValueError(f"HARMAX_CORES must be a whole number from 1 on, got {wanted!r}; correct or unset it.")
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def environment(device: str | None = None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "hf": ("transformers",),
     "text": ("tiktoken", "datasets"),
     "vision": ("PIL", "kornia"),
+    "ray": ("ray",),
 }
 
 

@@ -235,7 +235,11 @@ class Run:
 
     def record_environment(self, device: str | None = None) -> None:
         """Add this process's environment, computing on a device, to env.json unless it is already there."""
-        known, present = self.environments, environment(device)
+        self.add_environment(environment(device))
+
+    def add_environment(self, present: Mapping[str, Any]) -> None:
+        """Add an environment, of this process or of another, to env.json unless it is already there."""
+        known = self.environments
         if present not in known:
             write_json(self.folder / "env.json", [*known, present])
 

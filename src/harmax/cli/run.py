@@ -38,7 +38,7 @@ class RunExperiment:
     cells: str | None = None
     """Only cells with these fields (dataset=cifar10,stage=final; * is anything), so that processes share a run."""
     engine: str = "local"
-    """Where the work runs."""
+    """Where the work runs: local, this process; ray, all cores or GPUs of this machine or of a Ray cluster."""
     json: bool = False
     """Print the run's summary as JSON."""
 
@@ -51,9 +51,9 @@ class RunExperiment:
             experiment = find_experiment(self.name)
             spec = experiment.resolve(profile, seeds)
             matching([cell.name for cell in experiment.cells(spec)], self.cells)
-            device_for(experiment, self.device)
             if self.engine not in ENGINES:
                 raise UsageError(unknown("engine", self.engine, ENGINES))
+            device_for(experiment, self.device, self.engine)
         with ShowProgress() as progress:
             result = run(
                 self.name,

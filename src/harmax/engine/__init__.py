@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from harmax.engine.local import Event, execute
+from harmax.engine import local, ray
+from harmax.engine.ledger import Event
 from harmax.environment import choose_device
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.spec import Experiment
@@ -15,7 +16,8 @@ from harmax.functional import unknown
 from harmax.store import Run
 
 ENGINES: dict[str, Callable[..., None]] = {
-    "local": execute,
+    "local": local.execute,
+    "ray": ray.execute,
 }
 
 __all__ = ["ENGINES", "Event", "device_for", "find_experiment", "matching", "run"]
@@ -61,7 +63,7 @@ def run(
         raise ValueError(unknown("engine", engine, ENGINES))
     profile = "smoke" if smoke else profile or "quick"
     spec = chosen.resolve(profile, seeds)
-    place = device_for(chosen, device)
+    place = device_for(chosen, device, engine)
     if chosen.source is not None:
         run(
             chosen.source,
@@ -88,7 +90,6 @@ def run(
         wanted = matching(result.cells, cells)
         names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
         if names:
-            result.record_environment(place)
             ENGINES[engine](chosen, spec, result, names, device=place, progress=progress or (lambda event: None))
         if not result.pending:
             result.drop_partial()
@@ -112,9 +113,12 @@ def matching(names: Collection[str], pattern: str | None) -> set[str]:
     return found
 
 
-def device_for(experiment: Experiment[Any, Any], wanted: str | None) -> str:
-    """Return where an experiment computes: on the device that is wanted, if it and the machine can."""
-    device = choose_device(wanted)
+def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str:
+    """Return where an experiment computes: on the device that is wanted, if it and the machine can.
+
+    Another engine's machines are not looked at: it says itself what they lack.
+    """
+    device = wanted if wanted and engine != "local" else choose_device(wanted)
     if experiment.accelerated or device == "cpu":
         return device
     if wanted is None:

@@ -9,6 +9,5 @@ from harmax.ensemble.fit import fit, fit_all
 from harmax.ensemble.parts import Job
 from harmax.ensemble.plan import History, Plan
 from harmax.ensemble.stack import Ensemble
-from harmax.ensemble.worker import cores
 
-__all__ = ["Ensemble", "History", "Job", "Plan", "cores", "fit", "fit_all"]
+__all__ = ["Ensemble", "History", "Job", "Plan", "fit", "fit_all"]

@@ -25,11 +25,6 @@ if TYPE_CHECKING:
 BEHIND = 10  # steps of nice
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Worker:
     """One process with one task.
 

@@ -172,7 +172,8 @@ class Experiment(Generic[S, C]):
 
     `cells` lists the work of a spec. Cells with the same `group` key are handed to one call of `run_cells`, which
     may stack them; it yields each cell's result as soon as it has it. What a cell gives (though not what it cost) must
-    not depend on the other cells of the call, because after an interruption only the unfinished ones come back.
+    not depend on the other cells of the call, because after an interruption only the unfinished ones come back. A key
+    of None says that cells are together only to fill a device: an engine that has several may cut such a group.
     `summarize` and `figures` see the finished cells only, possibly not all of them, and nothing but stored arrays.
     """
 

@@ -38,11 +38,6 @@ class HasText(Protocol):
 Item = TypeVar("Item", bound=HasText)
 
 
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def encode_in_order(
     encoding: "Encoding", items: Iterable[Item], *, workers: int
 ) -> Generator[tuple[Item, np.ndarray], None, None]:

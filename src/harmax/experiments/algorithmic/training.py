@@ -10,8 +10,9 @@ from typing import TypeVar
 import numpy as np
 
 from harmax.data import Split, Task, audit, find_task, make_split
-from harmax.ensemble import Ensemble, History, Job, Plan, cores, fit_all
+from harmax.ensemble import Ensemble, History, Job, Plan, fit_all
 from harmax.ensemble.plan import CURVES
+from harmax.environment import cores
 from harmax.experiments.algorithmic.protocols import POWERED, Settings
 from harmax.experiments.spec import Cell, Context
 from harmax.heads import LearnableHarmonicHead

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from harmax.data.images import Images
-from harmax.ensemble import cores
+from harmax.environment import cores
 from harmax.experiments.spec import Progress
 from harmax.experiments.vision.spec import BIASED, HARMONIC, HEADS, PROTOCOLS, OneLayerSpec, exponent_of
 
