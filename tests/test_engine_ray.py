@@ -2,18 +2,22 @@
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import ray
+import torch
 
-from harmax.engine import Event, run
-from harmax.engine.ray import slots_for
+from harmax.engine import Event, find_experiment, run
+from harmax.engine.ray import ClusterError, parts_of, slots_for
+from harmax.ensemble.memory import free_bytes
 from harmax.environment import cores
 from harmax.experiments.spec import Cell, Context, Experiment, Spec, Summary
 from harmax.store import CellResult
@@ -109,12 +113,36 @@ def test_a_real_experiment_stacked_in_one_group_is_cut_and_comes_out_the_same(tm
         np.testing.assert_allclose(far.results[name].arrays["embedding"], result.arrays["embedding"], atol=1e-5)
 
 
-def test_a_group_without_a_key_is_cut_into_as_many_parts_as_run_at_once(tmp_path: Path) -> None:
-    slow = numbers(NumberSpec(seeds=(0, 1, 2)), group=together, run_cells=slowly)
+def test_a_group_is_cut_along_its_pieces_into_as_many_parts_as_run_at_once(tmp_path: Path) -> None:
+    slow = numbers(NumberSpec(seeds=(0, 1, 2)), group=together, pieces=by_group, run_cells=slowly)
     found = run(slow, engine="ray", folder=tmp_path).results
-    processes = [result.metrics["process"] for result in found.values()]
-    assert len(set(processes)) == 2
-    assert processes == sorted(processes, key=processes.index)  # neighbours stay together
+    processes: dict[str, set[int]] = {"a": set(), "b": set()}
+    for name, result in found.items():
+        processes[name.split(",")[0].removeprefix("group=")].add(result.metrics["process"])
+    assert [len(own) for own in processes.values()] == [1, 1]
+    assert processes["a"] != processes["b"]
+
+
+def test_pieces_are_shared_out_evenly_and_never_torn() -> None:
+    experiment = numbers(group=together, pieces=lambda cell: cell.group)
+    sizes = {"a": 5, "b": 1, "c": 2, "d": 2}
+    group = [NumberCell(name, seed) for seed in range(5) for name, size in sizes.items() if seed < size]
+    parts = list(parts_of(experiment, [group], 2))
+    assert sorted(map(len, parts)) == [5, 5]
+    assert sorted(cell.name for part in parts for cell in part) == sorted(cell.name for cell in group)
+    assert not {cell.group for cell in parts[0]} & {cell.group for cell in parts[1]}
+    assert len(list(parts_of(experiment, [group], 64))) == 4
+    assert list(parts_of(replace(experiment, pieces=None), [group], 64)) == [group]
+
+
+@pytest.mark.parametrize("name", ["ablation", "exponents", "rivals"])
+def test_studies_are_cut_between_their_stacks_and_searches(name: str) -> None:
+    experiment = find_experiment(name)
+    cells = experiment.cells(experiment.profiles["full"])
+    parts = list(parts_of(experiment, experiment.groups(cells), 8))
+    assert len(parts) == 8
+    arms = [{(cell.protocol, cell.model, getattr(cell, "loss", cell.head)) for cell in part} for part in parts]
+    assert sum(map(len, arms)) == len(set.union(*arms))
 
 
 def slowly(spec: NumberSpec, cells: Sequence[NumberCell], context: Context) -> Iterator[tuple[NumberCell, CellResult]]:
@@ -145,6 +173,53 @@ def test_a_failure_or_a_death_keeps_what_is_finished_and_the_others_go_on(tmp_pa
 def healthy(spec: NumberSpec, cells: Sequence[NumberCell], context: Context) -> Iterator[tuple[NumberCell, CellResult]]:
     for cell in cells:
         yield cell, CellResult(metrics={"process": None})
+
+
+@pytest.mark.parametrize("bad", ["not to be stored", "not to be sent", "not to be read"])
+def test_a_result_that_does_not_arrive_fails_its_cells_and_ends_their_task(tmp_path: Path, bad: str) -> None:
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    broken = numbers(run_cells=partial(unfit, bad, seen))
+    result = run(broken, engine="ray", folder=tmp_path / "runs")
+    assert sorted(result.failed) == ["group=a,seed=0", "group=a,seed=1"]
+    assert sorted(result.done) == ["group=b,seed=0", "group=b,seed=1"]
+    before = len(list(seen.iterdir()))
+    time.sleep(1.5)
+    assert len(list(seen.iterdir())) == before
+
+
+class Unreadable:
+    """Can be sent, and not be read."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+def unfit(
+    bad: str, seen: Path, spec: NumberSpec, cells: Sequence[NumberCell], context: Context
+) -> Iterator[tuple[NumberCell, CellResult]]:
+    if cells[0].group == "b":
+        yield from run_cells(spec, cells, context)
+        return
+    content = {"not to be stored": {1, 2}, "not to be sent": threading.Lock(), "not to be read": Unreadable()}[bad]
+    yield cells[0], CellResult(metrics={"x": content})
+    for number in range(1000):
+        (seen / str(number)).touch()
+        time.sleep(0.2)
+
+
+def test_what_follows_a_result_finds_it_stored(tmp_path: Path) -> None:
+    result = run(numbers(run_cells=partial(looking, tmp_path)), engine="ray", folder=tmp_path)
+    assert not result.failed, next(iter(result.failed.values()))
+
+
+def looking(
+    folder: Path, spec: NumberSpec, cells: Sequence[NumberCell], context: Context
+) -> Iterator[tuple[NumberCell, CellResult]]:
+    for cell, result in run_cells(spec, cells, context):
+        yield cell, result
+        time.sleep(0.3)  # taken by now; to write it down is a matter of milliseconds
+        assert list(folder.rglob(f"{cell.name}/done"))
 
 
 def test_a_cell_without_a_result_has_failed(tmp_path: Path) -> None:
@@ -193,10 +268,13 @@ def then_for_ever(
         context(0.5, "on and on")
 
 
-@pytest.mark.parametrize(("device", "words"), [("cuda:1", "must be cpu or cuda with Ray"), ("cuda", "must have a GPU")])
-def test_devices_that_ray_cannot_give_are_refused(tmp_path: Path, device: str, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        run(numbers(accelerated=True), engine="ray", device=device, folder=tmp_path)
+def test_devices_that_ray_cannot_give_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be cpu or cuda with engine ray"):
+        run(numbers(accelerated=True), engine="ray", device="cuda:1", folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ClusterError, match="must have a GPU"):
+        run(numbers(accelerated=True), engine="ray", device="cuda", folder=tmp_path)
+    assert not run(numbers(accelerated=True), engine="ray", folder=tmp_path).pending  # it takes what there is
 
 
 def test_a_task_has_one_gpu_and_the_least_share_of_cores() -> None:
@@ -208,6 +286,17 @@ def test_a_task_has_one_gpu_and_the_least_share_of_cores() -> None:
     ]
     assert slots_for("cuda", nodes) == (10, 3, 1)
     assert slots_for("cpu", nodes) == (166, 1, 0)
+    bare = [{"Alive": True, "Resources": {"GPU": 2.0}}]  # a machine that lends no cores
+    assert slots_for("cuda", bare) == (2, 0, 1)
+    with pytest.raises(ClusterError, match="must lend a core"):
+        slots_for("cpu", bare)
+
+
+def test_who_has_some_of_the_cores_has_as_much_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    whole = free_bytes(torch.device("cpu"))
+    monkeypatch.setenv("HARMAX_CORES", "2")
+    assert free_bytes(torch.device("cpu")) == pytest.approx(whole / 4, rel=0.2)
 
 
 @pytest.mark.parametrize("cores_wanted", ["0", "many", "-1", "1.5"])

@@ -6,7 +6,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from harmax.engine import local, ray
+from harmax.engine import local
+from harmax.engine import ray as on_ray
 from harmax.engine.ledger import Event
 from harmax.environment import choose_device
 from harmax.experiments import EXPERIMENTS
@@ -17,7 +18,7 @@ from harmax.store import Run
 
 ENGINES: dict[str, Callable[..., None]] = {
     "local": local.execute,
-    "ray": ray.execute,
+    "ray": on_ray.execute,
 }
 
 __all__ = ["ENGINES", "Event", "device_for", "find_experiment", "matching", "run"]
@@ -48,7 +49,8 @@ def run(
         smoke: short for `profile="smoke"`.
         profile: "smoke", "quick" (the default) or "full".
         folder: where run folders live.
-        device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it.
+        device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it
+            (with Ray, in the cluster).
         cells: only those that have these fields ("dataset=cifar10,stage=final"; * stands for anything): several
             processes can so share the work of one run, each with a part of its own.
         retry: whether cells that failed before are tried again.
@@ -58,6 +60,9 @@ def run(
         raise ValueError(f"`profile` must be 'smoke' or None with `smoke=True`, got {profile!r}; give one of the two.")
     with needs("run"):
         import safetensors  # noqa: F401  (before the work, not after the first cell of it)
+    if engine == "ray":
+        with needs("ray"):
+            import ray  # noqa: F401
     chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
     if engine not in ENGINES:
         raise ValueError(unknown("engine", engine, ENGINES))
@@ -113,12 +118,19 @@ def matching(names: Collection[str], pattern: str | None) -> set[str]:
     return found
 
 
-def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str:
+def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str | None:
     """Return where an experiment computes: on the device that is wanted, if it and the machine can.
 
-    Another engine's machines are not looked at: it says itself what they lack.
+    Another engine's machines are not looked at: it chooses where that is None, and says itself what they lack.
     """
-    device = wanted if wanted and engine != "local" else choose_device(wanted)
+    if engine == "local":
+        device: str | None = choose_device(wanted)
+    elif wanted in (None, "cpu", "cuda"):
+        device = wanted
+    else:
+        raise ValueError(
+            f"`device` must be cpu or cuda with engine {engine}, which picks a GPU itself, got {wanted!r}."
+        )
     if experiment.accelerated or device == "cpu":
         return device
     if wanted is None:

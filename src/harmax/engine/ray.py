@@ -3,10 +3,10 @@
     harmax run exponents --full --engine ray                     all GPUs of this machine, or all cores
     RAY_ADDRESS=auto harmax run mnist --full --engine ray        on a machine of a cluster: the cluster's
 
-A task has one GPU and its share of the cores, or one core. A group is one task; a group with the key None, which is
-together only because that suits one device, is cut into as many as can run at once. Results come back to this process,
-which alone writes the run's folder, so machines need share nothing but an installed harmax. What a task keeps on its
-way is found again where the machines share the run's folder, and otherwise stays on the machine that had it.
+A task has one GPU and its share of the cores, or one core. A group is one task, or several where the experiment says
+along what it may be cut (`Experiment.pieces`). Results come back to this process, which alone writes the run's folder,
+so machines need share nothing but an installed harmax. What a task keeps on its way is found again where the machines
+share the run's folder, and otherwise stays on the machine that had it.
 """
 
 import contextlib
@@ -17,17 +17,22 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harmax.engine.ledger import C, Event, Ledger, Part, S, Stopwatch
-from harmax.environment import environment
+from harmax.environment import cores, environment
 from harmax.experiments.spec import Context, Experiment
 from harmax.extras import needs
 from harmax.store import Run
 
 NEWS_EVERY = 0.5  # seconds between two words of progress from a task
+PATIENCE = 20.0  # seconds without a word from any task, after which that is told
+
+
+class ClusterError(OSError):
+    """The machines of the cluster cannot do what is asked of them."""
 
 
 class Slots(NamedTuple):
@@ -44,40 +49,68 @@ def execute(
     run: Run,
     names: Collection[str],
     *,
-    device: str,
+    device: str | None,
     progress: Callable[[Event], None],
 ) -> None:
-    """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished."""
+    """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished.
+
+    Args:
+        experiment: what to run.
+        spec: its settings.
+        run: where results go.
+        names: the cells to run.
+        device: "cpu", "cuda", or None: cuda where the cluster has one.
+        progress: called with an `Event` whenever there is something to tell.
+    """
     with needs("ray"):
         import ray
-    if device not in ("cpu", "cuda"):
-        raise ValueError(f"`device` must be cpu or cuda with Ray, which chooses among GPUs itself, got {device!r}.")
     with _connected():
+        device = device or ("cuda" if any(_gpus(node) for node in ray.nodes()) else "cpu")
         slots = slots_for(device, ray.nodes())
-        task: Any = ray.remote(num_cpus=slots.cpus, num_gpus=slots.gpus, max_retries=0)(_work)
+        remote: Any = ray.remote  # its types do not know all that it takes
+        task = remote(
+            num_cpus=slots.cpus,
+            num_gpus=slots.gpus,
+            max_retries=0,
+            # A task goes on when its last word was taken: what follows a result finds it stored, as in one process.
+            _generator_backpressure_num_objects=1,
+        )(_work)
         ledger = Ledger(experiment, spec, run, names, progress)
         active: dict[Any, Part[C]] = {}
-        waiting = _parts(experiment, ledger.groups, slots.at_once)
+        waiting = parts_of(experiment, ledger.groups, slots.at_once)
         try:
             while True:
                 # Some ahead, so that none waits for this process; not all, which may be thousands.
                 for cells in itertools.islice(waiting, 2 * slots.at_once - len(active)):
                     part = ledger.open(cells)
                     scratch = part.scratch.absolute()
-                    active[task.remote(experiment, spec, cells, scratch, device, slots.cpus)] = part
+                    active[task.remote(experiment, spec, cells, scratch, device, max(1, slots.cpus))] = part
                 if not active:
                     return
-                ready, _ = ray.wait(list(active), num_returns=1)
+                ready, _ = ray.wait(list(active), num_returns=1, timeout=PATIENCE)
+                if not ready:
+                    ledger.tell("no word from Ray's machines yet")
                 for stream in ready:
                     if _take(stream, active[stream], run):
                         del active[stream]
         finally:
-            for stream in active:
-                ray.cancel(stream, force=True)
+            _stop(active, run)
+
+
+def _stop(active: dict[Any, Part[C]], run: Run) -> None:
+    """Take what has come, and end all tasks."""
+    import ray
+
+    with contextlib.suppress(Exception, KeyboardInterrupt):
+        ready, _ = ray.wait(list(active), num_returns=len(active), timeout=0) if active else ([], [])
+        for stream in ready:
+            _take(stream, active[stream], run)
+    for stream in active:
+        ray.cancel(stream, force=True)
 
 
 def slots_for(device: str, nodes: Sequence[dict[str, Any]]) -> Slots:
-    """Return how many tasks a cluster's machines run at once.
+    """Return how many tasks a cluster's machines run at once; a machine may have lent no cores, for its GPUs alone.
 
     >>> big, small = ({"Alive": True, "Resources": {"CPU": 32.0, "GPU": gpus}} for gpus in (4.0, 2.0))
     >>> slots_for("cuda", [big, small])
@@ -85,21 +118,33 @@ def slots_for(device: str, nodes: Sequence[dict[str, Any]]) -> Slots:
     >>> slots_for("cpu", [big])
     Slots(at_once=32, cpus=1, gpus=0)
     """
-    machines = [node["Resources"] for node in nodes if node["Alive"]]
+    alive = [node for node in nodes if node["Alive"]]
     if device == "cpu":
-        return Slots(max(1, int(sum(machine.get("CPU", 0) for machine in machines))), 1, 0)
-    fitted = [machine for machine in machines if machine.get("GPU", 0) >= 1]
+        lent = int(sum(node["Resources"].get("CPU", 0) for node in alive))
+        if not lent:
+            raise ClusterError("a machine of the Ray cluster must lend a core for `device` cpu, got none; start one.")
+        return Slots(lent, 1, 0)
+    fitted = [node for node in alive if _gpus(node)]
     if not fitted:
-        raise ValueError("a machine of the Ray cluster must have a GPU for `device` cuda, got none; take cpu.")
-    share = min(int(machine.get("CPU", 1) // machine["GPU"]) for machine in fitted)
-    return Slots(int(sum(machine["GPU"] for machine in fitted)), max(1, share), 1)
+        raise ClusterError("a machine of the Ray cluster must have a GPU for `device` cuda, got none; take cpu.")
+    share = min(int(node["Resources"].get("CPU", 0) // _gpus(node)) for node in fitted)
+    return Slots(sum(map(_gpus, fitted)), share, 1)
 
 
-def _parts(experiment: Experiment[S, C], groups: Sequence[list[C]], count: int) -> Iterator[list[C]]:
+def _gpus(node: dict[str, Any]) -> int:
+    return int(node["Resources"].get("GPU", 0)) if node["Alive"] else 0
+
+
+def parts_of(experiment: Experiment[S, C], groups: Sequence[list[C]], at_once: int) -> Iterator[list[C]]:
+    """Cut groups that may be cut into about as many equal parts as run at once, and never through a piece."""
     for group in groups:
-        pieces = min(count, len(group)) if experiment.group(group[0]) is None else 1
-        ends = [len(group) * piece // pieces for piece in range(pieces + 1)]
-        yield from (group[start:end] for start, end in itertools.pairwise(ends))
+        pieces: dict[Hashable, list[C]] = {}
+        for cell in group:
+            pieces.setdefault(experiment.pieces(cell) if experiment.pieces else None, []).append(cell)
+        parts: list[list[C]] = [[] for _ in range(min(at_once, len(pieces)))]
+        for piece in sorted(pieces.values(), key=len, reverse=True):
+            min(parts, key=len).extend(piece)
+        yield from parts
 
 
 def _take(stream: Any, part: Part[C], run: Run) -> bool:
@@ -108,31 +153,40 @@ def _take(stream: Any, part: Part[C], run: Run) -> bool:
 
     try:
         kind, *content = ray.get(next(stream))
-    except StopIteration:  # without a last word
-        part.fail("RuntimeError: the task ended without saying so.")
+    except StopIteration:
+        part.fail("RuntimeError: the task ended without a last word.")
         return True
-    except ray.exceptions.RayError:  # its process is gone, or what it said cannot be read
+    except ray.exceptions.RayError:  # its process is gone
         part.fail(traceback.format_exc())
         return True
     if kind == "environment":
         run.add_environment(*content)
     elif kind == "progress":
         part.report(*content)
-    elif kind == "result":
-        part.store(*content)
     elif kind == "failed":
         part.fail(*content)
-    else:
+    elif kind == "done":
         part.close()
+    else:
+        name, result, seconds = content
+        try:
+            part.store(name, ray.cloudpickle.loads(result), seconds)
+        except Exception:  # that cannot be read here, or not be stored: the rest of these cells would not be either
+            part.fail(traceback.format_exc())
+            ray.cancel(stream, force=True)
+            return True
     return kind in ("failed", "done")
 
 
 def _work(
-    experiment: Experiment[S, C], spec: S, cells: Sequence[C], scratch: Path, device: str, cores: int
+    experiment: Experiment[S, C], spec: S, cells: Sequence[C], scratch: Path, device: str, share: int
 ) -> Iterator[tuple[Any, ...]]:
     """Run cells in a process of Ray's, and yield what there is to say; "done" or "failed" is the last word."""
-    os.environ["HARMAX_CORES"] = str(cores)
+    import ray
+
+    os.environ["HARMAX_CORES"] = str(share)
     said: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    taken = threading.Semaphore(0)
     told = [0.0]
 
     def report(fraction: float, message: str = "", /) -> None:
@@ -145,7 +199,9 @@ def _work(
         try:
             said.put(("environment", environment(device)))
             for cell, result in experiment.run_cells(spec, cells, Context(scratch, device, report)):
-                said.put(("result", cell.name, result, seconds()))
+                # Pickled here, where an error is one of the experiment's.
+                said.put(("result", cell.name, ray.cloudpickle.dumps(result), seconds()))
+                taken.acquire()
         except BaseException:
             said.put(("failed", traceback.format_exc()))
         else:
@@ -156,6 +212,8 @@ def _work(
     while True:
         word = said.get()
         yield word
+        if word[0] == "result":
+            taken.release()
         if word[0] in ("done", "failed"):
             return
 
@@ -168,8 +226,15 @@ def _connected() -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    address = os.environ.get("RAY_ADDRESS") or "local"
+    if address.startswith("ray://"):
+        raise ClusterError(
+            f"RAY_ADDRESS must be that of a cluster this machine is part of, got {address!r}, a client's; run it on a "
+            "machine of the cluster with RAY_ADDRESS=auto."
+        )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if address == "local" else {}
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **own)
     try:
         yield
     finally:

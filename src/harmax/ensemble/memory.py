@@ -4,18 +4,23 @@ import os
 
 import torch
 
+from harmax.environment import cores
+
 
 def free_bytes(device: torch.device) -> int:
     """Return the bytes that can still be taken on a device."""
+    all_cores = os.cpu_count()
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # What torch's allocator holds but does not use is free too.
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     try:
         with open("/proc/meminfo") as lines:
-            return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+            free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    # Who was given some of the cores was given as much of the memory: others have the rest.
+    return free * min(cores(), all_cores) // all_cores if "HARMAX_CORES" in os.environ and all_cores else free
 
 
 def in_words(size: int) -> str:

@@ -172,8 +172,7 @@ class Experiment(Generic[S, C]):
 
     `cells` lists the work of a spec. Cells with the same `group` key are handed to one call of `run_cells`, which
     may stack them; it yields each cell's result as soon as it has it. What a cell gives (though not what it cost) must
-    not depend on the other cells of the call, because after an interruption only the unfinished ones come back. A key
-    of None says that cells are together only to fill a device: an engine that has several may cut such a group.
+    not depend on the other cells of the call, because after an interruption only the unfinished ones come back.
     `summarize` and `figures` see the finished cells only, possibly not all of them, and nothing but stored arrays.
     """
 
@@ -191,6 +190,8 @@ class Experiment(Generic[S, C]):
     """Raised whenever a change of code changes the numbers: older runs are then left out of the report."""
     group: Callable[[C], Hashable] = _alone
     """Its key must look the same in every process (texts, numbers and tuples of them do)."""
+    pieces: Callable[[C], Hashable] | None = None
+    """Along what an engine with several devices may cut a group: cells of one key stay together. None: nowhere."""
     accelerated: bool = False
     """Whether `run_cells` computes on the device of its context; if not, it computes on the CPU."""
     source: "Experiment[S, C] | None" = None

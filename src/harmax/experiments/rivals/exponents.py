@@ -246,5 +246,6 @@ EXPERIMENT = Experiment(
     summarize=summarize,
     figures=figures,
     group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
+    pieces=lambda cell: (cell.protocol, cell.model, cell.head),
     accelerated=True,
 )
