@@ -28,7 +28,9 @@ def _cluster() -> Iterator[None]:
     # Workers read this file to find what is in it.
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     options: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.ERROR}
-    ray.init(num_cpus=2, object_store_memory=2**27, runtime_env={"env_vars": {"PYTHONPATH": path}}, **options)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Its own, whatever runs on this machine.
+    ray.init("local", num_cpus=2, object_store_memory=2**27, runtime_env={"env_vars": {"PYTHONPATH": path}}, **options)
     yield
     ray.shutdown()
 
