@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harmax import environment
-from harmax.engine import Event, run
+from harmax.engine import ENGINES, Event, run
 from harmax.experiments.spec import NOT_DECIDED, Cell, Claim, Context, Experiment, Spec, Summary, Verdict, view
 from harmax.extras import MissingExtraError
 from harmax.store import CellResult
@@ -311,7 +311,7 @@ def test_the_device_reaches_the_cells_and_the_record_but_not_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "choose_device", lambda wanted: wanted or "cpu")
-    monkeypatch.setattr("harmax.engine.choose_device", lambda wanted: wanted or "cuda")
+    monkeypatch.setitem(ENGINES, "local", ENGINES["local"]._replace(choose_device=lambda wanted: wanted or "cuda"))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: f"Abacus at {device}")
     devices: list[str] = []
 

@@ -13,12 +13,13 @@ from harmax.experiments.algorithmic.measures import shared_level
 from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, RivalCell, reads_out, settings_of
 from harmax.experiments.rivals.comparisons import (
     ELSEWHERE,
+    PASSING,
     SIGNIFICANT,
     all_below,
     compare_all,
     effect_rows,
-    passing,
     reference_of,
+    structure_tables,
 )
 from harmax.experiments.rivals.outcomes import MARGIN, SCORES, Place, collect
 from harmax.experiments.rivals.rivals import EXPERIMENT, FULL, RivalsSpec, cells, summarize
@@ -198,8 +199,10 @@ def test_runs_that_fail_the_test_are_told_apart_from_those_that_pass() -> None:
     own = [RivalCell("matched", "permutation", "mlp", "linear", 0.8, seed, "linear") for seed in range(4)]
     found = planted(own, lambda cell: 0.95 if cell.seed else 0.3, spread=0.0)
     found = {cell: replace(one, metrics={**one.metrics, "structure": cell.seed / 10}) for cell, one in found.items()}
-    table = passing(collect(found, lambda cell: cell.loss), [place], {"linear": "cross-entropy", "l2": "distance"})
-    (row,) = table.rows
+    labels = {"linear": "cross-entropy", "l2": "distance"}
+    (told,) = structure_tables(collect(found, lambda cell: cell.loss), [place], labels)
+    (row,) = told.rows
+    assert told.title == PASSING
     assert (row["arm"], row["runs"], row["pass"]) == ("cross-entropy", 4, 3)
     assert row["structure where they pass"] == pytest.approx(0.2)
     assert row["where they fail"] == 0.0

@@ -4,10 +4,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from harmax.engine import local
-from harmax.engine import ray as on_ray
+from harmax.engine import local, ray
 from harmax.engine.ledger import Event
 from harmax.environment import choose_device
 from harmax.experiments import EXPERIMENTS
@@ -16,9 +15,19 @@ from harmax.extras import needs
 from harmax.functional import unknown
 from harmax.store import Run
 
-ENGINES: dict[str, Callable[..., None]] = {
-    "local": local.execute,
-    "ray": on_ray.execute,
+
+class Engine(NamedTuple):
+    """Where work runs."""
+
+    execute: Callable[..., None]
+    """Runs cells, as `local.execute` does."""
+    choose_device: Callable[[str | None], str | None]
+    """Returns the device that is wanted, or the best one; refuses what the engine cannot have, before any work."""
+
+
+ENGINES: dict[str, Engine] = {
+    "local": Engine(local.execute, choose_device),
+    "ray": Engine(ray.execute, ray.choose_device),
 }
 
 __all__ = ["ENGINES", "Event", "device_for", "find_experiment", "matching", "run"]
@@ -60,9 +69,6 @@ def run(
         raise ValueError(f"`profile` must be 'smoke' or None with `smoke=True`, got {profile!r}; give one of the two.")
     with needs("run"):
         import safetensors  # noqa: F401  (before the work, not after the first cell of it)
-    if engine == "ray":
-        with needs("ray"):
-            import ray  # noqa: F401
     chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
     if engine not in ENGINES:
         raise ValueError(unknown("engine", engine, ENGINES))
@@ -95,7 +101,9 @@ def run(
         wanted = matching(result.cells, cells)
         names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
         if names:
-            ENGINES[engine](chosen, spec, result, names, device=place, progress=progress or (lambda event: None))
+            ENGINES[engine].execute(
+                chosen, spec, result, names, device=place, progress=progress or (lambda event: None)
+            )
         if not result.pending:
             result.drop_partial()
     result.write_summary(chosen.summary_of(result))
@@ -119,18 +127,8 @@ def matching(names: Collection[str], pattern: str | None) -> set[str]:
 
 
 def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str | None:
-    """Return where an experiment computes: on the device that is wanted, if it and the machine can.
-
-    Another engine's machines are not looked at: it chooses where that is None, and says itself what they lack.
-    """
-    if engine == "local":
-        device: str | None = choose_device(wanted)
-    elif wanted in (None, "cpu", "cuda"):
-        device = wanted
-    else:
-        raise ValueError(
-            f"`device` must be cpu or cuda with engine {engine}, which picks a GPU itself, got {wanted!r}."
-        )
+    """Return where an experiment computes: on the device that is wanted, if it and the engine can; None: to be seen."""
+    device = ENGINES[engine].choose_device(wanted)
     if experiment.accelerated or device == "cpu":
         return device
     if wanted is None:

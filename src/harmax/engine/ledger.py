@@ -44,9 +44,11 @@ class Ledger(Generic[S, C]):
         progress: Callable[[Event], None],
     ) -> None:
         self.experiment, self.run, self._progress = experiment, run, progress
-        self._everything = experiment.cells(spec)
-        self.groups = experiment.groups(cell for cell in self._everything if cell.name in names)
+        everything = experiment.cells(spec)
+        self.groups = experiment.groups(cell for cell in everything if cell.name in names)
         """Cells that are to be computed together."""
+        whole = experiment.groups(everything)
+        self._members = {repr(experiment.group(group[0])): {cell.name for cell in group} for group in whole}
         self.done, self.failed = len(run.done), 0
         self._settled, self._total = self.done, self.done + len(names)
         self._open: list[Part[C]] = []
@@ -54,8 +56,7 @@ class Ledger(Generic[S, C]):
     def open(self, cells: Sequence[C]) -> "Part[C]":
         """Begin some cells of one group."""
         key = repr(self.experiment.group(cells[0]))
-        group = {cell.name for cell in self._everything if repr(self.experiment.group(cell)) == key}
-        part = Part(self, cells, key, others=group - {cell.name for cell in cells})
+        part = Part(self, cells, key, others=self._members[key] - {cell.name for cell in cells})
         self._open.append(part)
         self.tell(cells[0].name)
         return part

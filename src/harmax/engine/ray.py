@@ -43,6 +43,15 @@ class Slots(NamedTuple):
     gpus: int
 
 
+def choose_device(wanted: str | None) -> str | None:
+    """Return the device that is wanted; None, for the best, is decided when the cluster's machines are known."""
+    with needs("ray"):
+        import ray  # noqa: F401
+    if wanted not in (None, "cpu", "cuda"):
+        raise ValueError(f"`device` must be cpu or cuda with engine ray, which picks GPUs itself, got {wanted!r}.")
+    return wanted
+
+
 def execute(
     experiment: Experiment[S, C],
     spec: S,
@@ -62,8 +71,8 @@ def execute(
         device: "cpu", "cuda", or None: cuda where the cluster has one.
         progress: called with an `Event` whenever there is something to tell.
     """
-    with needs("ray"):
-        import ray
+    import ray
+
     with _connected():
         device = device or ("cuda" if any(_gpus(node) for node in ray.nodes()) else "cpu")
         slots = slots_for(device, ray.nodes())

@@ -9,7 +9,6 @@ from harmax.environment import cores
 
 def free_bytes(device: torch.device) -> int:
     """Return the bytes that can still be taken on a device."""
-    all_cores = os.cpu_count()
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         # What torch's allocator holds but does not use is free too.
@@ -19,8 +18,11 @@ def free_bytes(device: torch.device) -> int:
             free = next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    if "HARMAX_CORES" not in os.environ:
+        return free
     # Who was given some of the cores was given as much of the memory: others have the rest.
-    return free * min(cores(), all_cores) // all_cores if "HARMAX_CORES" in os.environ and all_cores else free
+    there = max(os.cpu_count() or 1, cores())
+    return free * cores() // there
 
 
 def in_words(size: int) -> str:

@@ -23,7 +23,7 @@ from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES, figures
-from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, elsewhere, passing
+from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, structure_tables
 from harmax.experiments.rivals.outcomes import (
     BODIES,
     EPOCHS_TITLE,
@@ -210,8 +210,7 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
         ),
     )
     labels = {head: style.label for head, style in HEADS.items()}
-    others = (passing(outcomes, spec.places(), labels), *elsewhere(outcomes, spec.places(), labels))
-    tables = (scores, effects, epochs, *others)
+    tables = (scores, effects, epochs, *structure_tables(outcomes, spec.places(), labels))
     return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
 
 

@@ -209,22 +209,26 @@ def effect_rows(
     return rows
 
 
-def elsewhere(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> tuple[Table, ...]:
-    """Tabulate structure where runs have it elsewhere than in the rows that are judged; nothing where none has.
+def structure_tables(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> tuple[Table, ...]:
+    """Tabulate what a mean structure does not tell: whose it is, and what there is elsewhere than in the rows judged.
 
-    That is the head's own weight where it is not the embedding, and the rows as they are where they are judged at
-    length one. A diverged run counts as 0.
+    Runs that pass the test and runs that fail it are told apart, since the ones' structure need not be the others'.
+    Elsewhere is the head's own weight where it is not the embedding, and the rows as they are where they are judged at
+    length one; nothing where no run has any. A diverged run counts as 0.
 
     Args:
         outcomes: by arm.
         places: every task of each is looked at alone.
         arms: the label of each arm.
     """
-    rows = []
+    passing, elsewhere = [], []
     for place in [whole._replace(tasks=(task,)) for whole in places for task in whole.tasks]:
         for arm, label in arms.items():
             there = outcomes.get((place.protocol, place.model, place.tasks[0], arm), {})
             found = [one.metrics for one in there.values()]
+            row = {**place.columns, "arm": label, "runs": len(found)}
+            if found:
+                passing.append({**row, **_by_passing(found)})
             untied = any(one.get("centre_structure") is not None for one in found)
             scaled = any(one.get("structure_raw", one["structure"]) != one["structure"] for one in found)
             if untied or scaled:
@@ -233,31 +237,21 @@ def elsewhere(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, st
                     "at their own length": _mean_of(found, "structure_raw") if scaled else "",
                     "of the head's own weight": _mean_of(found, "centre_structure") if untied else "",
                 }
-                rows.append({**place.columns, "arm": label, "runs": len(found), **columns})
-    used = [name for name in (rows[0] if rows else ()) if any(row[name] != "" for row in rows)]
-    return (Table(ELSEWHERE, tuple({name: row[name] for name in used} for row in rows)),) if rows else ()
+                elsewhere.append({**row, **columns})
+    used = [name for name in (elsewhere[0] if elsewhere else ()) if any(row[name] != "" for row in elsewhere)]
+    tables = (
+        Table(PASSING, tuple(passing)),
+        Table(ELSEWHERE, tuple({name: row[name] for name in used} for row in elsewhere)),
+    )
+    return tuple(table for table in tables if table.rows)
 
 
-def passing(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> Table:
-    """Tabulate the structure of runs that pass the test and of those that fail it: the one need not be the other's.
-
-    Args:
-        outcomes: by arm.
-        places: every task of each is looked at alone.
-        arms: the label of each arm.
-    """
-    rows = []
-    for place in [whole._replace(tasks=(task,)) for whole in places for task in whole.tasks]:
-        for arm, label in arms.items():
-            there = outcomes.get((place.protocol, place.model, place.tasks[0], arm), {})
-            sides: dict[bool, list[float]] = {True: [], False: []}
-            for one in there.values():
-                sides[one.metrics["accuracy"] >= PASS].append(one.metrics["structure"])
-            means = {side: float(np.mean(found)) if found else None for side, found in sides.items()}
-            counts = {"runs": len(there), "pass": len(sides[True])}
-            of_both = {"structure where they pass": means[True], "where they fail": means[False]}
-            rows += [{**place.columns, "arm": label, **counts, **of_both}] if there else []
-    return Table(PASSING, tuple(rows))
+def _by_passing(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    passed, failed = (
+        [one["structure"] for one in found if (one["accuracy"] >= PASS) == side] for side in (True, False)
+    )
+    means = [float(np.mean(values)) if values else None for values in (passed, failed)]
+    return {"pass": len(passed), "structure where they pass": means[0], "where they fail": means[1]}
 
 
 def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:

@@ -22,8 +22,8 @@ from harmax.analysis.arrays import rank_correlation
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
-from harmax.experiments.rivals.comparisons import RULE, all_below, elsewhere, passing
-from harmax.experiments.rivals.exponents_figures import LEARNED, arm_of, figures
+from harmax.experiments.rivals.comparisons import RULE, all_below, structure_tables
+from harmax.experiments.rivals.exponents_figures import LEARNED, arm_of, figures, learned_exponents
 from harmax.experiments.rivals.outcomes import (
     BODIES,
     EPOCHS_TITLE,
@@ -198,15 +198,13 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
         f"The learnable exponent after training, from {START:g}",
         tuple(_learned_row(outcomes, place) for place in places if len(place.tasks) == 1),
     )
-    arms = {arm: arm for arm in spec.arms}
-    others = (passing(outcomes, spec.places(), arms), *elsewhere(outcomes, spec.places(), arms))
-    tables = (scores, epochs, learned, *others)
+    labels = {arm: arm for arm in spec.arms}
+    tables = (scores, epochs, learned, *structure_tables(outcomes, spec.places(), labels))
     return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
 
 
 def _learned_row(outcomes: Any, place: Place) -> dict[str, Any]:
-    found = outcomes.get((place.protocol, place.model, place.tasks[0], LEARNED), {}).values()
-    values = [result.metrics["exponent"] for result in found if result.metrics["diverged_at"] is None]
+    values = learned_exponents(outcomes, (place.protocol, place.model, place.tasks[0]))
     return {
         **place.columns,
         "runs": len(values),

@@ -108,10 +108,14 @@ def _draw_model(axes: "Axes", outcomes: Outcomes, where: tuple[str, str, str], s
             axes.errorbar([LEARNED_AT[model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
 
 
-def _ended(outcomes: Outcomes, where: tuple[str, str, str]) -> str:
-    """Say where the learnable exponent ended, in the median."""
+def learned_exponents(outcomes: Outcomes, where: tuple[str, str, str]) -> list[float]:
+    """Return where the learnable exponent ended at a protocol, model and task, in runs that did not diverge."""
     found = [result.metrics for result in outcomes.get((*where, LEARNED), {}).values()]
-    ends = [metrics["exponent"] for metrics in found if metrics["diverged_at"] is None]
+    return [metrics["exponent"] for metrics in found if metrics["diverged_at"] is None]
+
+
+def _ended(outcomes: Outcomes, where: tuple[str, str, str]) -> str:
+    ends = learned_exponents(outcomes, where)
     if not ends:
         return ""
     middle = float(np.median(ends))

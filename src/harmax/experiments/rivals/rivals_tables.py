@@ -16,9 +16,8 @@ from harmax.experiments.rivals.comparisons import (
     Compared,
     compare_all,
     effect_rows,
-    elsewhere,
-    passing,
     reference_of,
+    structure_tables,
 )
 from harmax.experiments.rivals.outcomes import (
     BODIES,
@@ -48,14 +47,12 @@ SQUARE_TITLE = "Tuned: distance and HarMax crossed"
 def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
     """Return all tables, those without a row left out."""
     outcomes = collect(results, lambda cell: cell.loss)
-    labels = {loss: ARMS[loss].label for loss in spec.losses}
     made = [
         *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
         *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
         square_table(spec, outcomes),
         score_table(spec, outcomes),
-        passing(outcomes, spec.places(), labels),
-        *elsewhere(outcomes, spec.places(), labels),
+        *structure_tables(outcomes, spec.places(), {loss: ARMS[loss].label for loss in spec.losses}),
         comparison_table(spec, outcomes),
         search_table(spec, results),
         epoch_table(spec, outcomes),

@@ -3,7 +3,7 @@
 # N test images
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,7 @@ from harmax.experiments.vision.classifiers_spec import (
     ClassifierCell,
     ClassifierSpec,
     Setting,
+    ends_of,
     final_cells,
 )
 from harmax.experiments.vision.trust_measures import detection_key
@@ -287,21 +288,17 @@ def judge(claim: str, spec: ClassifierSpec, results: Results) -> Verdict:
         told = [f"{STYLES[head].label} with {' and '.join(map(setting_words, found))}" for head, found in mixed.items()]
         why = "tuning was made twice, as on two machines, and chose differently, so that seeds are not all that differs"
         return Verdict(claim, NOT_DECIDED, f"Its runs have several settings ({'; '.join(told)}): {why}.")
-    at_end = [head for head in heads if tuned and _rate_at_end(spec, settings(results, dataset, head))]
 
     def decide(found: Results) -> Finding:
         finding = judged(found, dataset)
-        if not at_end:
+        chosen = {head: settings(found, dataset, head)[0] for head in heads}
+        told = [f"{STYLES[head].label} {one.lr:g}" for head, one in chosen.items() if "lr" in ends_of(spec, one)]
+        if not tuned or not told:
             return finding
-        told = [f"{STYLES[head].label} {settings(found, dataset, head)[0].lr:g}" for head in at_end]
         why = f" Not decided for want of learning rates beyond those chosen: {', '.join(told)}."
         return Finding(None, finding.sentence + why, finding.numbers)
 
     return conclude(claim, decide, wanted, results, too_short=too_short(spec, dataset))
-
-
-def _rate_at_end(spec: ClassifierSpec, chosen: Sequence[Setting]) -> bool:
-    return any(one.lr in (min(spec.lrs), max(spec.lrs)) for one in chosen)
 
 
 def setting_words(setting: Setting) -> str:

@@ -179,7 +179,7 @@ def draw_tuning(spec: ClassifierSpec, tuned: Results) -> "Figure":
                 looks = {"color": STYLES[head].color, "linestyle": DASHES[place % 4], "marker": MARKS[place % 4]}
                 label = f"{STYLES[head].label}, {variant_words(*variant)}"
                 (line,) = axes.plot(x, y, markersize=4.5, label=label, **looks)
-                best = max(best, *y, 0.0)
+                best = max([best, *y])
                 if dataset == spec.datasets[0]:
                     handles.append(line)
         axes.set_ylim(max(axes.get_ylim()[0], best - FAR), None)

@@ -150,6 +150,16 @@ def grid_of(spec: ClassifierSpec, head: str) -> list[Setting]:
     return [Setting(lr, *variant) for variant in variants_of(spec, head) for lr in spec.lrs]
 
 
+def ends_of(spec: ClassifierSpec, setting: Setting) -> list[str]:
+    """Return which numbers of a setting lie at an end of their grid, where a better one may lie beyond.
+
+    >>> ends_of(ClassifierSpec(), Setting(0.1, exponent=22.63)), ends_of(ClassifierSpec(), Setting(0.4, scale=4.0))
+    (['lr'], ['scale'])
+    """
+    grids = {"lr": spec.lrs, "exponent": spec.exponents, "scale": spec.scales}
+    return [name for name, grid in grids.items() if getattr(setting, name) in (min(grid), max(grid))]
+
+
 def variants_of(spec: ClassifierSpec, head: str) -> list[tuple[float | None, float | None]]:
     """List a head's exponents and scales, of which it has one kind.
 

@@ -22,6 +22,7 @@ from harmax.experiments.vision.classifiers_spec import (
     ClassifierSpec,
     Held,
     Setting,
+    ends_of,
     grid_of,
     mean_held,
     setting_of,
@@ -140,9 +141,8 @@ def _words(found: Iterable[float | None]) -> str | None:
 
 
 def _ends(spec: ClassifierSpec, chosen: list[Setting]) -> str | None:
-    """Say which of the chosen settings lie at an end of their grid, where a better one may lie beyond."""
-    grids = {"lr": spec.lrs, "exponent": spec.exponents, "scale": spec.scales}
-    ends = [name for name, grid in grids.items() if any(getattr(one, name) in (min(grid), max(grid)) for one in chosen)]
+    """Say which numbers of the chosen settings lie at an end of their grid."""
+    ends = dict.fromkeys(name for one in chosen for name in ends_of(spec, one))
     return " and ".join(ends) or "no" if chosen else None
 
 
