@@ -72,15 +72,17 @@ class HarmaxResNetForImageClassification(ResNetForImageClassification):
     def __init__(self, config: HarmaxResNetConfig) -> None:
         super().__init__(config)
         if config.small_stem:
-            stem = self.resnet.embedder
+            stem: Any = self.resnet.embedder
             stem.embedder = ResNetConvLayer(
                 config.num_channels, config.embedding_size, kernel_size=3, stride=1, activation=config.hidden_act
             )
             stem.embedder.apply(self._init_weights)
             stem.pooler = nn.Identity()
         if config.head == "harmonic":
-            head = HarmonicHead(config.features, self.num_labels, exponent=config.exponent, softening=config.softening)
-            self.classifier[1] = head
+            linear: Any = self.classifier[1]
+            self.classifier[1] = HarmonicHead(
+                config.features, linear.out_features, exponent=config.exponent, softening=config.softening
+            )
 
 
 AutoConfig.register(HarmaxResNetConfig.model_type, HarmaxResNetConfig, exist_ok=True)
@@ -106,7 +108,8 @@ def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClass
         del weights["classifier.1.bias"]
         model.load_state_dict(weights)
         if spec.center_std is not None:
-            model.classifier[1].reset_parameters(std=spec.center_std)
+            centers: Any = model.classifier[1]
+            centers.reset_parameters(std=spec.center_std)
     return _started(model, spec)
 
 

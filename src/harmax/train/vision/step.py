@@ -110,7 +110,8 @@ class VisionStep:
             batches: as for a step.
             micro_batches: how many to take, at most; fewer once there are `START_IMAGES` a class.
         """
-        centers_VD = self.model.classifier[1].weight
+        head: Any = self.model.classifier[1]
+        centers_VD: Tensor = head.weight
         classes = len(centers_VD)
         enough = -(-START_IMAGES * classes // (self._spec.micro_batch * self._world.size))
         sums_VD = torch.zeros(centers_VD.shape, dtype=torch.float64, device=self._world.device)
