@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, GPT2LMHead
 
 from harmax import harmonic_logits
 from harmax.hf import HarmonicGPT2Config, HarmonicGPT2LMHeadModel, HarmonicGPT2Model
-from hf.tiny import LENGTH, VOCABULARY, WIDTH, model, tokens
+from hf.tiny import CHECKPOINTING, LENGTH, VOCABULARY, WIDTH, model, tokens
 
 VARIANTS = {
     "tied": {},
@@ -152,7 +152,7 @@ def test_gradient_checkpointing_changes_no_gradient():
     gpt(ids, labels=ids).loss.backward()
     expected = gpt.transformer.h[0].mlp.c_fc.weight.grad.clone()
     gpt.zero_grad()
-    gpt.gradient_checkpointing_enable()
+    getattr(gpt, f"{CHECKPOINTING}_enable")()
     gpt(ids, labels=ids).loss.backward()
     torch.testing.assert_close(gpt.transformer.h[0].mlp.c_fc.weight.grad, expected)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
-from hf.tiny import LENGTH, VOCABULARY, model
+from hf.tiny import CHECKPOINTING, LENGTH, VOCABULARY, model
 
 pytest.importorskip("accelerate", reason="the Trainer of transformers needs it")
 
@@ -57,9 +57,8 @@ def direct_loss(gpt, **options) -> float:
 def test_a_few_steps_learn_are_saved_and_come_back(tmp_path):
     gpt = model(exponent=32.0, initializer_range=0.02, learn_exponent=True)
     before = direct_loss(gpt)
-    run = trainer(
-        tmp_path, gpt, max_steps=12, save_strategy="steps", save_steps=12, gradient_checkpointing=True, bf16=True
-    )
+    saving = dict(save_strategy="steps", save_steps=12)
+    run = trainer(tmp_path, gpt, max_steps=12, bf16=True, **saving, **{CHECKPOINTING: True})
     run.train()
     after = run.evaluate()["eval_loss"]
     assert after < before - 0.2

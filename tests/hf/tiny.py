@@ -12,6 +12,9 @@ SIZES = dict(
     vocab_size=VOCABULARY, n_positions=32, n_embd=WIDTH, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=None
 )
 STILL = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+RENAMED = hasattr(HarmonicGPT2LMHeadModel, "activation_checkpointing_enable")
+CHECKPOINTING = "activation_checkpointing" if RENAMED else "gradient_checkpointing"
+"""What transformers calls it: from 5.23 on the old name warns."""
 
 
 def model(seed: int = 0, **settings: Any) -> HarmonicGPT2LMHeadModel:
