@@ -3,6 +3,7 @@
 # K shown tokens, D features
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,24 @@ import numpy as np
 from harmax.data import PROTOCOLS, TASKS, Split, Task, audit, find_task, make_split
 from harmax.experiments import EXPERIMENTS
 from harmax.experiments.algorithmic.protocols import POWERED
-from harmax.experiments.rivals import ablation, exponents, rivals
+from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.rivals.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
 from harmax.experiments.rivals.comparisons import MEASURES
 from harmax.experiments.rivals.outcomes import structure_score
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
 from harmax.experiments.spec import verdict_words
 
-STUDIES = {"ablation": ablation, "exponents": exponents, "rivals": rivals}
+STUDIES = {"ablation": ablation, "confounds": confounds, "exponents": exponents, "rivals": rivals}
+MEANS_OF = (SQUARE_TITLE, "Effects of the two switches", confounds.GAINS_TITLE, confounds.CHANGES_TITLE)
+"""Tables of which this page shows the rows of means over tasks."""
 CLOUDS = 100  # of random points, for what structure is found in none
 NOT_RUN = "Not run yet."
-SHOWN = {"ablation": "effects_matched", "exponents": "exponents_matched", "rivals": "effects_structure_matched"}
+SHOWN = {
+    "ablation": "effects_matched",
+    "confounds": "gains",
+    "exponents": "exponents_matched",
+    "rivals": "effects_structure_matched",
+}
 """The one figure of a study that this page shows."""
 
 
@@ -86,11 +94,11 @@ def studies_table() -> str:
                 "epochs, MLPs": spec.mlp_epochs,
                 "epochs, transformers": spec.transformer_epochs,
                 "tasks, matched": len(spec.tasks_under("matched")),
-                "tasks, authors": len(spec.tasks_under("authors")),
+                "tasks, authors": len(spec.tasks_under("authors")) if "authors" in spec.protocols else 0,
                 "seeds": len(spec.seeds),
                 "runs": len(study.cells(spec)),
                 "tuned, matched": tuned,
-                "tuned, authors": "nothing",
+                "tuned, authors": "nothing" if "authors" in spec.protocols else "",
             }
         )
     return markdown(rows)
@@ -107,6 +115,8 @@ def families_table() -> str:
     whole = [place for place in ablation.FULL.places() if place.protocol == "matched"]
     effects = len(ablation.SWITCHES) * sum(len(place.each()) for place in whole)
     fixed = len(exponents.EXPONENTS)
+    asked = sum(len(place.each()) for place in confounds.FULL.places())
+    gains, changes = len(confounds.CONDITIONS) * asked, len(confounds.CHANGES) * asked
     rows = [
         {"what": f"claims of `{name}`, each judged at its own level", "how many": len(study.EXPERIMENT.claims)}
         for name, study in STUDIES.items()
@@ -122,6 +132,7 @@ def families_table() -> str:
         "the same, authors": len(APPENDIX) - 1,
         "fixed exponents in a claim about one of them; about the learnable one": f"{fixed - 1}; {fixed}",
         "heads that both together are held against in the ablation": len(ablation.HEADS) - 1,
+        "gains in one score in `confounds`: one family; changes of them: another": f"{gains}; {changes}",
         f"least p-value of {seeds} seeds; times the largest family": f"{least:.1e}; {least * max(counts.values()):.1e}",
     }
     rows += [{"what": what, "how many": count} for what, count in others.items()]
@@ -186,11 +197,11 @@ def study_section(name: str, results: Path) -> str:
     if (results / name / f"{SHOWN[name]}.png").exists():
         parts.append(f"![{name}](results/{name}/{SHOWN[name]}.png)")
     for statement, rows in asked.items():
-        said, _, rule = statement.partition(". ")
-        parts += [f"**{said}.** {rule}." if rule else f"**{said}.**", markdown(rows)]
+        said, *rule = re.split(r"\. (?=[A-Z])", statement, maxsplit=1)  # not the dot of a product
+        parts += [" ".join([f"**{said}.**", *(f"{words}." for words in rule)]), markdown(rows)]
     for table in summary["tables"]:
         shown = table["rows"]
-        if table["title"].startswith((SQUARE_TITLE, "Effects of the two switches")):
+        if table["title"].startswith(MEANS_OF):
             shown = [row for row in shown if row["task"].startswith("mean")]
         elif not table["title"].startswith(f"{VERDICTS_AGAINST} harmonic"):
             continue

@@ -12,9 +12,10 @@ import pytest
 import loss_page
 from harmax.data import TASKS, find_task, make_split
 from harmax.experiments.algorithmic import anchors
+from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.runs import LEAST_SEEDS
-from harmax.experiments.rivals import ablation, exponents, rivals
-from harmax.experiments.rivals.arms import ANNEALING_RATE, ARMS, DIRECTIONS, LOSSES, reads_out, settings_of
+from harmax.experiments.rivals import ablation, confounds, exponents, rivals
+from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, reads_out, settings_of
 from harmax.experiments.rivals.outcomes import LATE, MARGIN, WINDOW
 from harmax.experiments.rivals.rivals_claims import CORNERS
 from harmax.experiments.spec import Experiment
@@ -85,9 +86,38 @@ def test_numbers_in_sentences_are_the_codes() -> None:
     assert [float(one) for one in re.findall(r"\d+", powers)] == list(exponents.EXPONENTS)
     assert LATE == 0.1
     assert "the mean over the last tenth of its epochs" in PLAIN
-    assert ANNEALING_RATE / LargeMarginHead(2, 2).annealing_rate == pytest.approx(4)
-    assert "its annealing runs four times as fast" in PLAIN
     assert f"p ~ (w . x)^2 + {SphericalHead(2, 2).epsilon:.4f}" in PLAIN
+
+
+def test_the_margin_comes_in_when_the_page_says() -> None:
+    head, steps = LargeMarginHead(2, 2), math.ceil(len(make_split(find_task("genealogy"), 0).train) / 32)
+    after = math.ceil((head.annealing_base ** (1 / head.annealing_power) - 1) / head.annealing_rate)
+    assert f"after {after} updates" in PLAIN
+    spec = rivals.FULL
+    searched, final = (min(map(epochs, spec.models)) * steps for epochs in (spec.search_epochs, spec.epochs))
+    assert f"in the shortest search {after / searched:.0%} of all".replace("%", " %") in PLAIN
+    assert f"in the shortest final runs {after / final:.0%}.".replace("%", " %") in PLAIN
+
+
+def test_what_the_page_says_of_conditions_is_what_they_change() -> None:
+    distinct = {
+        protocol: np.mean(
+            [
+                len(np.unique(make_split(find_task("modular_addition", protocol=protocol), seed).train, axis=0))
+                for seed in anchors.SEEDS
+            ]
+        )
+        for protocol in ("authors", "matched")
+    }
+    assert f"{distinct['authors']:.0f} instead of {distinct['matched']:.0f}, in the mean over seeds" in PLAIN
+    for condition in confounds.CHANGES:
+        assert f"**{confounds.CONDITIONS[condition].label}**" in PLAIN
+    ratios = [
+        confounds.CONDITIONS["strong_decay"].weight_decay / settings("matched", model, "linear", epochs=1).weight_decay
+        for model in ("transformer", "mlp")
+    ]
+    assert ratios == pytest.approx([60, 30])
+    assert "sixty times the authors' for transformers and thirty times theirs for MLPs" in PLAIN
 
 
 def test_losses_over_pairs_have_between_a_fifth_and_an_eighth_of_the_updates() -> None:
@@ -141,3 +171,7 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
     other = replace(ablation.FULL, seeds=(0, 1), models=("mlp",), protocols=("matched",))
     stored(tmp_path, ablation.EXPERIMENT, other, planted(ablation.cells(other), lambda cell: 0.5))
     assert len(rows_of(loss_page.study_section("ablation", tmp_path), "protocol")) == 3
+    last = replace(confounds.FULL, seeds=(0, 1), models=("mlp",))
+    stored(tmp_path, confounds.EXPERIMENT, last, planted(confounds.cells(last), lambda cell: 0.5))
+    shown = rows_of(loss_page.study_section("confounds", tmp_path), "protocol")
+    assert [row["task"] for row in shown] == ["mean of 5"] * 3

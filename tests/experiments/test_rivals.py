@@ -28,8 +28,9 @@ from harmax.experiments.rivals.arms import (
 )
 from harmax.experiments.rivals.outcomes import LATE, compact, mean_accuracy, structure_score
 from harmax.experiments.rivals.rivals import FULL, RivalsSpec, cells, run_cells
-from harmax.experiments.rivals.search import Searched, Trial, at_edge, choose, search, trial_settings, trials
+from harmax.experiments.rivals.search import Searched, Trial, choose, ends_of, search, trial_settings, trials
 from harmax.experiments.spec import Context
+from harmax.heads import HarmonicHead
 from harmax.losses import LOSSES as KNOWN
 from harmax.nn import MODELS
 from harmax.store import CellResult
@@ -62,12 +63,26 @@ def test_every_loss_is_a_loss_and_is_built_for_both_models_as_it_must_be() -> No
                 assert (built.head.weight is built.embedding) == how.tied
                 assert protocol == "authors" or (how.tied, how.bias) == (arm.tied, arm.bias)
                 assert all(getattr(built.head, option) == value for option, value in arm.options)
+                assert arm.exponent is None or built.head.exponent == arm.exponent
 
 
 def test_the_papers_two_arms_are_the_authors_under_their_protocol() -> None:
     for model in ("mlp", "transformer"):
         for head in ("linear", "harmonic"):
             assert settings_of("authors", model, head, epochs=9) == settings("authors", model, head, epochs=9)
+
+
+def test_the_papers_rule_is_the_default_exponent_of_the_head_and_all_that_differs() -> None:
+    for model in MODELS:
+        rule, two = (settings_of("matched", model, loss, epochs=1) for loss in ("harmonic_root", "harmonic"))
+        built = rule.build(find_task("lattice"), model, "harmonic")
+        assert rule.exponent == HarmonicHead(built.head.in_features, 2).exponent
+        assert replace(rule, exponent=two.exponent) == two
+
+
+def test_the_search_of_mlps_is_as_long_as_their_final_runs() -> None:
+    assert FULL.search_epochs("mlp") == FULL.epochs("mlp")
+    assert 3 * FULL.search_epochs("transformer") == 2 * FULL.epochs("transformer")
 
 
 def test_gaussian_prototypes_have_the_squared_distance_itself() -> None:
@@ -102,7 +117,7 @@ def test_heads_that_see_directions_are_those_that_do_not_see_lengths() -> None:
     assert blind == DIRECTIONS
 
 
-def test_the_margin_is_there_after_a_quarter_of_the_shortest_search() -> None:
+def test_the_margin_is_there_before_half_of_the_shortest_search_is_over() -> None:
     def softmax_part(trial: Trial, share: float) -> float:
         how = trial_settings(FULL, trial)
         head = how.build(task_of(trial), trial.model, trial.head).head
@@ -112,7 +127,7 @@ def test_the_margin_is_there_after_a_quarter_of_the_shortest_search() -> None:
     own = trials(FULL, [("large_margin", model) for model in FULL.models])
     first = {(trial.model, trial.task): trial for trial in reversed(own)}
     assert len(first) == 6
-    assert max(softmax_part(trial, 0.25) for trial in first.values()) < 1
+    assert max(softmax_part(trial, 0.5) for trial in first.values()) < 1
     assert min(softmax_part(trial, 0.0) for trial in first.values()) == 1000
     for loss in ("large_margin", "gaussian"):
         final = settings_of("matched", "mlp", loss, epochs=1)
@@ -156,11 +171,20 @@ def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "edge"),
-    [((1, 1), False), ((1, 0), False), ((0, 1), True), ((3, 1), False), ((4, 1), True), ((2, 2), True)],
+    ("choice", "ends"),
+    [
+        ((1, 1), []),
+        ((1, 0), []),
+        ((0, 1), ["learning rate"]),
+        ((3, 1), []),
+        ((4, 1), ["learning rate"]),
+        ((2, 2), ["weight decay"]),
+        ((0, 2), ["learning rate", "weight decay"]),
+    ],
 )
-def test_no_weight_decay_is_no_edge(choice: tuple[int, int], edge: bool) -> None:
-    assert at_edge(FULL, choice) == edge
+def test_no_weight_decay_is_no_end(choice: tuple[int, int], ends: list[str]) -> None:
+    assert ends_of(FULL, choice) == ends
+    assert ends_of(replace(FULL, weight_decays=(0.01, 0.3, 1.0)), (1, 0)) == ["weight decay"]
 
 
 def test_final_runs_are_trained_with_what_the_search_chose(tmp_path: Path) -> None:

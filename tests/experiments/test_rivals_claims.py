@@ -23,7 +23,7 @@ from harmax.experiments.rivals.comparisons import (
 )
 from harmax.experiments.rivals.outcomes import MARGIN, SCORES, Place, collect
 from harmax.experiments.rivals.rivals import EXPERIMENT, FULL, RivalsSpec, cells, summarize
-from harmax.experiments.rivals.rivals_claims import CLAIMS, CORNERS, EVERYTHING, SQUARE
+from harmax.experiments.rivals.rivals_claims import CLAIMS, CORNERS, JUDGES, OURS, RIVALS, SQUARE
 from harmax.experiments.rivals.rivals_figures import UNTIED
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Table
@@ -68,7 +68,8 @@ def table(found: tuple[Table, ...], title: str) -> Table:
 
 
 def leading(loss: str) -> float:
-    return {"l2": 0.65, "spherical": 0.65}.get(loss, 0.9 if loss.startswith("harmonic") else 0.6)
+    scores = {"l2": 0.65, "spherical": 0.65, "harmonic_root": 0.95}
+    return scores.get(loss, 0.9 if loss.startswith("harmonic") else 0.6)
 
 
 def test_where_harmonic_leads_every_claim_holds() -> None:
@@ -76,18 +77,45 @@ def test_where_harmonic_leads_every_claim_holds() -> None:
 
 
 def test_one_better_rival_breaks_what_is_claimed_of_all() -> None:
-    found = verdicts(lambda loss: 1.0 if loss == "arcface" else leading(loss))
-    assert broken(found) == of_both("untuned_structure_first", "structure_first", "accuracy_unbeaten")
+    found = verdicts(lambda loss: 1.1 if loss == "arcface" else leading(loss))
+    tuned = ("structure_first", "accuracy_unbeaten", "root_first", "root_unbeaten")
+    assert broken(found) == of_both("untuned_structure_first", *tuned)
 
 
 def test_where_everything_differs_the_other_way_every_claim_is_broken() -> None:
     scores = {"harmonic": 0.2, "harmonic_untied": 0.6, "linear": 0.7, "linear_untied": 0.8, "linear_bias": 0.5}
-    assert set(verdicts(lambda loss: scores.get(loss, 0.6), choice=(4, 1)).values()) == {NOT_REPRODUCED}
+    scores["harmonic_root"] = 0.1
+    found = verdicts(lambda loss: scores.get(loss, 0.6), choice=(1, 2))  # the largest weight decay
+    assert set(found.values()) == {NOT_REPRODUCED}
+
+
+@pytest.mark.parametrize(("at_end", "could"), [(OURS, NOT_REPRODUCED), (RIVALS, REPRODUCED)])
+def test_a_learning_rate_at_an_end_of_the_grid_decides_nothing_that_it_could_turn(
+    at_end: tuple[str, ...], could: str
+) -> None:
+    def judged(ahead: bool) -> tuple[str, str]:
+        score = (lambda loss: 0.9 if loss in OURS else 0.6) if ahead else (lambda loss: 0.6 if loss in OURS else 0.9)
+        found = {
+            cell: replace(one, metrics={**one.metrics, "choice": [4, 1]}) if cell.loss in at_end[-1:] else one
+            for cell, one in results(score).items()
+        }
+        verdict = next(one for one in summarize(SPEC, found).verdicts if one.claim == "structure_first_mlp")
+        return verdict.verdict, verdict.sentence
+
+    for ahead, plain in ((True, REPRODUCED), (False, NOT_REPRODUCED)):
+        verdict, sentence = judged(ahead)
+        assert verdict == (NOT_DECIDED if plain == could else plain)
+        assert (f"end of its grid: {ARMS[at_end[-1]].label}." in sentence) == (plain == could)
+
+
+def test_what_a_question_needs_are_its_arms() -> None:
+    for question in JUDGES.values():
+        assert set(question.ours) | set(question.theirs) == set(question.arms) <= set(ARMS)
 
 
 def test_losses_that_read_classes_out_are_held_against_untied_harmonic() -> None:
     readers = [loss for loss in LOSSES if reads_out(loss)]
-    assert set(EVERYTHING) == {*LOSSES, "harmonic_untied"}
+    assert set(JUDGES["structure_first"].arms) == {*LOSSES, "harmonic_untied"}
     assert {reference_of(loss, base, "matched") for loss in readers for base in ("harmonic", "linear")} == {
         "harmonic_untied",
         "linear_untied",

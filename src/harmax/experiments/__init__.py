@@ -14,7 +14,7 @@ from harmax.experiments.algorithmic import (
 )
 from harmax.experiments.language import layers, parallelograms, probes, sweep
 from harmax.experiments.language import runs as language_runs
-from harmax.experiments.rivals import ablation, exponents, rivals
+from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.spec import Experiment
 from harmax.experiments.vision import classifiers, little_data, mnist, trust
 
@@ -29,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "modular_case": modular_case.EXPERIMENT,
     "cosets": cosets.EXPERIMENT,
     "ablation": ablation.EXPERIMENT,
+    "confounds": confounds.EXPERIMENT,
     "exponents": exponents.EXPERIMENT,
     "rivals": rivals.EXPERIMENT,
     "mnist": mnist.EXPERIMENT,

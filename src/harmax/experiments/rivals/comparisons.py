@@ -190,13 +190,14 @@ def effect_rows(
     """Tabulate effects by place and score; p-values are corrected for all of one protocol and score."""
     rows: list[dict[str, Any]] = []
     families: dict[tuple[str, str], list[tuple[dict[str, Any], str, float]]] = {}
+    everyone = {arm: 1.0 for weights in effects.values() for arm in weights}
     for place in places:
         for score, words in SCORES.items():
             found = {name: contrast(outcomes, place, weights, score) for name, weights in effects.items()}
             row: dict[str, Any] = {
                 **place.columns,
                 "score": words,
-                "seeds": len(per_seed(outcomes, place, effects["interaction"], score)),
+                "seeds": len(per_seed(outcomes, place, everyone, score)),
                 **{name: written(one) for name, one in found.items()},
                 **{f"p, Holm, {name}": None for name in found},
             }

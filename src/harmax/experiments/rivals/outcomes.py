@@ -271,6 +271,16 @@ def epoch_row(outcomes: Outcomes, place: Place, arm: str) -> dict[str, Any]:
     }
 
 
+def alike(found: PairedDifference) -> bool | None:
+    """Whether a difference lies within the margin with its interval, or beyond it; None where neither.
+
+    >>> alike(paired_difference([0.01, 0.02], [0.0, 0.0], statistic="mean"))
+    True
+    """
+    _, low, high = found.difference
+    return True if low > -MARGIN and high < MARGIN else False if low > MARGIN or high < -MARGIN else None
+
+
 def written(found: PairedDifference | None) -> str | None:
     """Write the mean and interval of a comparison, with a sign.
 

@@ -2,18 +2,30 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
-from harmax.experiments.rivals.arms import APPENDIX, ARMS, LOSSES, RivalCell, reads_out
+from harmax.experiments.rivals.arms import APPENDIX, ARMS, LOSSES, RivalCell
 from harmax.experiments.rivals.comparisons import RULE, AllBelow, all_below, reference_of, switches
-from harmax.experiments.rivals.outcomes import BODIES, MARGIN, SCORES, Place, collect, contrast, versus, written
-from harmax.experiments.rivals.search import SearchSpec, at_edge
+from harmax.experiments.rivals.outcomes import (
+    BODIES,
+    MARGIN,
+    SCORES,
+    Place,
+    alike,
+    collect,
+    contrast,
+    versus,
+    written,
+)
+from harmax.experiments.rivals.search import SearchSpec, ends_of
 from harmax.experiments.spec import Claim, Finding, Verdict, conclude
 from harmax.store import CellResult
 
 Results = Mapping[RivalCell, CellResult]
 RIVALS = tuple(name for name in LOSSES if name != "harmonic")
-EVERYTHING = (*LOSSES, *dict.fromkeys(reference_of(loss, "harmonic", "matched") for loss in RIVALS if reads_out(loss)))
-"""What a claim about all rivals needs: harmonic, every rival, and the untied harmonic that some are held against."""
+TIED_RIVALS = tuple(name for name in RIVALS if ARMS[name].tied)
+OURS = ("harmonic", "harmonic_untied")
+"""What rivals are held against, tied or untied as they are."""
 SQUARE = switches("spherical")
 """The tuned ablation: p ~ (w . x)^2 stands for the inner product under HarMax."""
 CORNERS = tuple(SQUARE["interaction"])
@@ -28,16 +40,16 @@ def _loss(cell: RivalCell) -> str:
     return cell.loss
 
 
-def _held(results: Results, place: Place, score: str, limit: float) -> tuple[AllBelow, dict[str, str]]:
-    """Hold every rival that was run against harmonic, tied or untied as the rival is."""
+def _held(results: Results, place: Place, ours: str, score: str, limit: float) -> tuple[AllBelow, dict[str, str]]:
+    """Hold every rival that was run against an arm of harmonic loss, tied or untied as the rival is."""
     there = {cell.loss for cell in results}
-    pairs = {loss: reference_of(loss, "harmonic", place.protocol) for loss in RIVALS if loss in there}
+    pairs = {loss: reference_of(loss, ours, place.protocol) for loss in RIVALS if loss in there}
     return all_below(collect(results, _loss), place, pairs, score, limit=limit), pairs
 
 
-def judge_first(results: Results, place: Place) -> Finding:
+def judge_first(results: Results, place: Place, ours: str = "harmonic") -> Finding:
     """Judge by every rival against harmonic: all must be behind, and one clearly ahead breaks it."""
-    answer, pairs = _held(results, place, "structure", 0.0)
+    answer, pairs = _held(results, place, ours, "structure", 0.0)
     behind = [loss for loss, one in answer.found.items() if one.difference.above(0) is False]
     return Finding(
         answer.holds,
@@ -48,9 +60,9 @@ def judge_first(results: Results, place: Place) -> Finding:
     )
 
 
-def judge_unbeaten(results: Results, place: Place) -> Finding:
+def judge_unbeaten(results: Results, place: Place, ours: str = "harmonic") -> Finding:
     """Judge by whether any rival has a higher test accuracy by more than the margin."""
-    answer, pairs = _held(results, place, "accuracy", MARGIN)
+    answer, pairs = _held(results, place, ours, "accuracy", MARGIN)
     return Finding(
         answer.holds,
         f"The most accurate rival is {ARMS[answer.best].label}: {SCORES['accuracy']} "
@@ -75,10 +87,8 @@ def judge_alike(results: Results, place: Place, ours: str, theirs: str) -> Findi
     """Judge by whether a difference in structure lies within the margin, or beyond it."""
     found = versus(collect(results, _loss), place, ours, theirs, "structure")
     assert found is not None
-    _, low, high = found.difference
-    inside, outside = low > -MARGIN and high < MARGIN, low > MARGIN or high < -MARGIN
     return Finding(
-        True if inside else False if outside else None,
+        alike(found),
         f"Structure, {ARMS[ours].label} minus {ARMS[theirs].label}: {written(found)}, mean of {len(place.tasks)} "
         "tasks.",
         {"difference": found.difference._asdict()},
@@ -97,8 +107,8 @@ def judge_effect(results: Results, place: Place, name: str) -> Finding:
 
 def judge_inside(results: Results, spec: SearchSpec) -> Finding:
     """Judge by the choices at an edge of the grid."""
-    chosen = {(cell.loss, cell.model): tuple(result.metrics["choice"]) for cell, result in results.items()}
-    edge = [pair for pair, (rate, decay) in chosen.items() if at_edge(spec, (rate, decay))]
+    chosen = {(cell.loss, cell.model): result.metrics["choice"] for cell, result in results.items()}
+    edge = [pair for pair, choice in chosen.items() if ends_of(spec, choice)]
     words = ", ".join(f"{ARMS[loss].label} ({BODIES[model]})" for loss, model in edge)
     return Finding(
         not edge,
@@ -108,73 +118,123 @@ def judge_inside(results: Results, spec: SearchSpec) -> Finding:
 
 
 Judge = Callable[..., Finding]
+
+
+class Question(NamedTuple):
+    """What is asked of tuned arms: the words, who answers, and whose tuning can put the answer in doubt."""
+
+    text: str
+    judge: Judge
+    ours: tuple[str, ...]
+    """Arms that a better learning rate could make look better: one at an end of the grid, and nothing is broken."""
+    theirs: tuple[str, ...]
+    """Arms that a better learning rate could make look worse: one at an end of the grid, and nothing holds."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """All that it needs."""
+        return tuple(dict.fromkeys((*self.ours, *self.theirs)))
+
+
 UNTIED = "those that read classes off features against untied harmonic, all others against tied"
 ABOVE = "Holds where the 95 % interval of the mean over the tasks lies above 0; broken: below"
 SQUARE_WORDS = (
     "with inner product or distance, softmax or HarMax, each of the four tuned and tied, and spherical softmax, "
     "p ~ (w . x)^2, for the inner product under HarMax"
 )
-# By name: what is claimed, the losses it needs (None: harmonic and every rival), and the judge.
-JUDGES: dict[str, tuple[str, tuple[str, ...] | None, Judge]] = {
-    "structure_first": (
+ROOT = ARMS["harmonic_root"].label
+JUDGES: dict[str, Question] = {
+    "structure_first": Question(
         f"Harmonic loss gives more structure than every rival, each tuned, on average over the tasks ({UNTIED}). Holds "
         f"where every rival's difference lies below 0 with its 95 % interval; {RULE}",
-        None,
         judge_first,
+        OURS,
+        RIVALS,
     ),
-    "accuracy_unbeaten": (
+    "accuracy_unbeaten": Question(
         f"No rival, each tuned, is more accurate in test by more than {MARGIN} on average over the tasks ({UNTIED}). "
         f"Holds where every rival's difference lies below {MARGIN} with its 95 % interval; {RULE}",
-        None,
         judge_unbeaten,
+        OURS,
+        RIVALS,
     ),
-    "structure_over_linear": (
+    "structure_over_linear": Question(
         "Harmonic loss gives more structure than cross-entropy, both tuned, tied and without bias (95 % interval of "
         "the mean over the tasks above 0; broken: below)",
-        ("harmonic", "linear"),
         partial(judge_better, ours="harmonic", theirs="linear", score="structure"),
+        ("harmonic",),
+        ("linear",),
     ),
-    "accuracy_over_linear": (
+    "accuracy_over_linear": Question(
         "Harmonic loss is more accurate in test than cross-entropy, both tuned, tied and without bias (95 % interval "
         "of the mean over the tasks above 0; broken: below)",
-        ("harmonic", "linear"),
         partial(judge_better, ours="harmonic", theirs="linear", score="accuracy"),
+        ("harmonic",),
+        ("linear",),
     ),
-    "untied_over_linear": (
+    "untied_over_linear": Question(
         "Harmonic loss gives more structure in the input embedding than cross-entropy, both tuned, untied and without "
         "bias (95 % interval of the mean over the tasks above 0; broken: below)",
-        ("harmonic_untied", "linear_untied"),
         partial(judge_better, ours="harmonic_untied", theirs="linear_untied", score="structure"),
+        ("harmonic_untied",),
+        ("linear_untied",),
     ),
-    "tying_is_nothing": (
+    "root_over_two": Question(
+        f"With the paper's rule for the exponent ({ROOT}) harmonic loss gives more structure than with 2, both tuned "
+        "and tied (95 % interval of the mean over the tasks above 0; broken: below)",
+        partial(judge_better, ours="harmonic_root", theirs="harmonic", score="structure"),
+        ("harmonic_root",),
+        ("harmonic",),
+    ),
+    "root_first": Question(
+        f"With the paper's rule for the exponent ({ROOT}) harmonic loss gives more structure than every tied rival, "
+        "each tuned, on average over the tasks. Holds where every rival's difference lies below 0 with its 95 % "
+        f"interval; {RULE}",
+        partial(judge_first, ours="harmonic_root"),
+        ("harmonic_root",),
+        TIED_RIVALS,
+    ),
+    "root_unbeaten": Question(
+        f"With the paper's rule for the exponent ({ROOT}) no tied rival, each tuned, is more accurate in test by more "
+        f"than {MARGIN} on average over the tasks. Holds where every rival's difference lies below {MARGIN} with its "
+        f"95 % interval; {RULE}",
+        partial(judge_unbeaten, ours="harmonic_root"),
+        ("harmonic_root",),
+        TIED_RIVALS,
+    ),
+    "tying_is_nothing": Question(
         "Untying, and the other initial weights that come with it, change the structure under harmonic loss by less "
         f"than {MARGIN} (95 % interval of the mean over the tasks inside; broken: outside)",
-        ("harmonic", "harmonic_untied"),
         partial(judge_alike, ours="harmonic_untied", theirs="harmonic"),
+        *(("harmonic", "harmonic_untied"),) * 2,
     ),
-    "bias_is_nothing": (
+    "bias_is_nothing": Question(
         f"A bias changes the structure under cross-entropy by less than {MARGIN} (95 % interval of the mean over the "
         "tasks inside; broken: outside)",
-        ("linear", "linear_bias"),
         partial(judge_alike, ours="linear_bias", theirs="linear"),
+        *(("linear", "linear_bias"),) * 2,
     ),
-    "tuned_distance": (
+    "tuned_distance": Question(
         f"The distance gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
-        CORNERS,
         partial(judge_effect, name="distance"),
-    ),
-    "tuned_harmax": (
-        f"HarMax gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
         CORNERS,
-        partial(judge_effect, name="HarMax"),
+        CORNERS,
     ),
-    "tuned_interaction": (
+    "tuned_harmax": Question(
+        f"HarMax gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
+        partial(judge_effect, name="HarMax"),
+        CORNERS,
+        CORNERS,
+    ),
+    "tuned_interaction": Question(
         f"The distance and HarMax reinforce one another in structure: the interaction lies above 0, {SQUARE_WORDS}. "
         f"{ABOVE}",
-        CORNERS,
         partial(judge_effect, name="interaction"),
+        CORNERS,
+        CORNERS,
     ),
 }
+DOUBT = "Not decided where an arm that could turn it has its learning rate at an end of the grid"
 UNTUNED = "untuned_structure_first"
 TIED_UNTUNED = {
     "mlp": "As in the authors' code cross-entropy alone has a bias; all are tied but for the losses that read classes "
@@ -195,9 +255,9 @@ CLAIMS = (
         for model in BODIES
     ),
     *(
-        Claim(f"{name}_{model}", f"{text} ({BODIES[model]}, matched protocol).", "Not reported.", control=True)
+        Claim(f"{name}_{model}", f"{text}. {DOUBT} ({BODIES[model]}, matched protocol).", "Not reported.", control=True)
         for model in BODIES
-        for name, (text, _, _) in JUDGES.items()
+        for name, (text, *_) in JUDGES.items()
     ),
     Claim(
         "choices_inside",
@@ -216,15 +276,28 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
         short = spec.too_short(full, *spec.models) or "The grid was cut down." * (not same)
         return conclude(claim.id, partial(judge_inside, spec=spec), own, results, too_short=short)
     name, model = claim.id.rsplit("_", 1)
-    protocol = "authors" if name == UNTUNED else "matched"
-    _, needed, judged = ("", None, judge_first) if name == UNTUNED else JUDGES[name]
-    there = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model)]
-    everything = APPENDIX if name == UNTUNED else EVERYTHING
-    own = [cell for cell in there if cell.loss in (needed or everything)]
-    missing = set(needed or everything) - {cell.loss for cell in own}
-    if missing:
-        # Two are enough to say something about; a claim about all of them stays open.
-        own = [] if needed is not None or not {"harmonic", "linear"} <= {cell.loss for cell in own} else own
-    short = spec.too_short(full, model) or f"{len(missing)} arms were not run." * bool(missing)
+    untuned = name == UNTUNED
+    protocol = "authors" if untuned else "matched"
     place = Place(protocol, model, spec.tasks_under(protocol))
+    judged = judge_first if untuned else partial(in_doubt, question=JUDGES[name], spec=spec)
+    needed = APPENDIX if untuned else JUDGES[name].arms
+    own = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model) and cell.loss in needed]
+    missing = set(needed) - {cell.loss for cell in own}
+    about_all = untuned or JUDGES[name].theirs == RIVALS
+    if missing and not (about_all and {"harmonic", "linear"} <= {cell.loss for cell in own}):
+        own = []  # of all rivals one is enough to say something about, though the claim stays open
+    short = spec.too_short(full, model) or f"{len(missing)} arms were not run." * bool(missing)
     return conclude(claim.id, partial(judged, place=place), own, results, too_short=short)
+
+
+def in_doubt(results: Results, place: Place, question: Question, spec: SearchSpec) -> Finding:
+    """Answer a question, unless an arm whose learning rate lies at an end of the grid could answer it otherwise."""
+    finding = question.judge(results, place=place)
+    chosen = {cell.loss: result.metrics["choice"] for cell, result in results.items()}
+    could = {True: question.theirs, False: question.ours, None: ()}[finding.holds]
+    at_end = [loss for loss, choice in chosen.items() if loss in could and "learning rate" in ends_of(spec, choice)]
+    if not at_end:
+        return finding
+    told = ", ".join(ARMS[loss].label for loss in at_end)
+    words = f"{finding.sentence} Not decided, since a learning rate lies at an end of its grid: {told}."
+    return finding._replace(holds=None, sentence=words)

@@ -32,7 +32,7 @@ from harmax.experiments.rivals.outcomes import (
     written,
 )
 from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
-from harmax.experiments.rivals.search import SearchSpec, at_edge
+from harmax.experiments.rivals.search import SearchSpec, ends_of
 from harmax.experiments.spec import Table
 from harmax.store import CellResult
 
@@ -148,7 +148,7 @@ def comparison_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
 
 
 def search_table(spec: SearchSpec, results: Results) -> Table:
-    """Tabulate the whole search: accuracy of every setting, which was chosen, and whether it is at an edge."""
+    """Tabulate the whole search: accuracy of every setting, which was chosen, and what of it is at an end."""
     found = {(cell.loss, cell.model): result for cell, result in results.items() if "search_late" in result.arrays}
     tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
     rows = []
@@ -166,7 +166,7 @@ def search_table(spec: SearchSpec, results: Results) -> Table:
                 "models": BODIES[model],
                 "learning rate": spec.learning_rates[rate],
                 "weight decay": spec.weight_decays[decay],
-                "at an edge": "yes" if at_edge(spec, (rate, decay)) else "no",
+                "at an end": " and ".join(ends_of(spec, (rate, decay))),
                 **settings,
             }
         )

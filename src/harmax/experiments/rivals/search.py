@@ -1,7 +1,7 @@
 """The same small search for every loss: learning rate and weight decay, on seeds that are used for nothing else.
 
-A setting's score is the test accuracy over the last tenth of a short training, averaged over held-out seeds and the
-tasks of the search; a diverged run has 0. Of all settings within 0.01 of the best score the one with the highest
+A setting's score is the test accuracy over the last tenth of its training, averaged over held-out seeds and the tasks
+of the search; a diverged run has 0. Of all settings within 0.01 of the best score the one with the highest
 accuracy over the whole training is taken: the one that gets there soonest.
 """
 
@@ -25,7 +25,7 @@ from harmax.files import DamagedError, read_json, write_json
 from harmax.store import CellResult
 
 TIE = 0.01
-SHARE_OF_WORK = 0.25  # for progress: about what the search takes of all
+SHARE_OF_WORK = 0.5  # for progress: about what the search takes of all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +37,10 @@ class SearchSpec(StudySpec):
     search_seeds: tuple[int, ...] = (2001, 2002, 2003, 2004, 2005)
     search_tasks: tuple[str, ...] = ("modular_addition", "genealogy", "permutation")
     """Questions of one length, so that a loss's whole search is one stack."""
-    search_mlp_epochs: int = 2000
-    search_transformer_epochs: int = 1000
+    search_mlp_epochs: int = 4000
+    """As long as the final runs: a search cut short favours what starts fast."""
+    search_transformer_epochs: int = 2000
+    """Two thirds of the final runs: what is left fits into an hour on a GPU."""
 
     def __post_init__(self) -> None:
         both = sorted(set(self.seeds) & set(self.search_seeds))
@@ -85,11 +87,21 @@ def choose(late_LW: np.ndarray, whole_LW: np.ndarray) -> tuple[int, int]:
     return int(rate), int(decay)
 
 
-def at_edge(spec: SearchSpec, choice: tuple[int, int]) -> bool:
-    """Whether a better setting may lie outside the grid; there is no weight decay below 0."""
+def ends_of(spec: SearchSpec, choice: Sequence[int]) -> list[str]:
+    """Return which numbers of a choice lie at an end of their grid, where a better one may lie beyond.
+
+    There is no weight decay below 0.
+
+    >>> ends_of(SearchSpec(), (4, 0)), ends_of(SearchSpec(), (1, 2))
+    (['learning rate'], ['weight decay'])
+    """
     rate, decay = choice
     lowest = decay == 0 and spec.weight_decays[0] > 0
-    return rate in (0, len(spec.learning_rates) - 1) or decay == len(spec.weight_decays) - 1 or lowest
+    at_end = {
+        "learning rate": rate in (0, len(spec.learning_rates) - 1),
+        "weight decay": lowest or decay == len(spec.weight_decays) - 1,
+    }
+    return [name for name, there in at_end.items() if there]
 
 
 def search(
