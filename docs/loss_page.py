@@ -16,11 +16,11 @@ from harmax.experiments.algorithmic.protocols import POWERED
 from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.rivals.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
 from harmax.experiments.rivals.comparisons import MEASURES
-from harmax.experiments.rivals.outcomes import structure_score
+from harmax.experiments.rivals.outcomes import BODIES, structure_score
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
 from harmax.experiments.spec import verdict_words
 
-STUDIES = {"ablation": ablation, "confounds": confounds, "exponents": exponents, "rivals": rivals}
+STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")
 MEANS_OF = (SQUARE_TITLE, "Effects of the two switches", confounds.GAINS_TITLE, confounds.CHANGES_TITLE)
 """Tables of which this page shows the rows of means over tasks."""
 CLOUDS = 100  # of random points, for what structure is found in none
@@ -29,7 +29,8 @@ SHOWN = {
     "ablation": "effects_matched",
     "confounds": "gains",
     "exponents": "exponents_matched",
-    "rivals": "effects_structure_matched",
+    "rivals_mlp": "effects_structure_matched",
+    "rivals_transformer": "effects_structure_matched",
 }
 """The one figure of a study that this page shows."""
 
@@ -85,14 +86,17 @@ def noise(task: Task) -> tuple[float, float, float]:
 def studies_table() -> str:
     """How long, on what and how often each study trains."""
     rows = []
-    for name, study in STUDIES.items():
-        spec = study.FULL
-        tuned = "each arm" if name == "rivals" else "nothing"
+    for name in STUDIES:
+        study = EXPERIMENTS[name]
+        spec = study.profiles["full"]
+        tuned = "each arm" if name.startswith("rivals") else "nothing"
         rows.append(
             {
                 "study": name,
-                "epochs, MLPs": spec.mlp_epochs,
-                "epochs, transformers": spec.transformer_epochs,
+                **{
+                    f"epochs, {words}": spec.epochs(model) if model in spec.models else ""
+                    for model, words in BODIES.items()
+                },
                 "tasks, matched": len(spec.tasks_under("matched")),
                 "tasks, authors": len(spec.tasks_under("authors")) if "authors" in spec.protocols else 0,
                 "seeds": len(spec.seeds),
@@ -109,8 +113,7 @@ def families_table() -> str:
     spec, seeds = rivals.FULL, len(rivals.FULL.seeds)
     counts = {}
     for protocol, losses in (("matched", spec.losses), ("authors", APPENDIX)):
-        places = [place for place in spec.places() if place.protocol == protocol]
-        counts[protocol] = (len(losses) - 1) * sum(len(place.tasks) for place in places)
+        counts[protocol] = (len(losses) - 1) * len(spec.tasks_under(protocol))
     least = 2 / 2**seeds
     whole = [place for place in ablation.FULL.places() if place.protocol == "matched"]
     effects = len(ablation.SWITCHES) * sum(len(place.each()) for place in whole)
@@ -118,16 +121,21 @@ def families_table() -> str:
     asked = sum(len(place.each()) for place in confounds.FULL.places())
     gains, changes = len(confounds.CONDITIONS) * asked, len(confounds.CHANGES) * asked
     rows = [
-        {"what": f"claims of `{name}`, each judged at its own level", "how many": len(study.EXPERIMENT.claims)}
-        for name, study in STUDIES.items()
+        {"what": f"claims of `{name}`, each judged at its own level", "how many": len(EXPERIMENTS[name].claims)}
+        for name in STUDIES
     ]
     rows += [
-        {"what": f"comparisons of one measure in `rivals`, {protocol}: one family of Holm's", "how many": count}
+        {
+            "what": f"comparisons of one measure with either of the rivals' models, {protocol}: one family",
+            "how many": count,
+        }
         for protocol, count in counts.items()
     ]
     others = {
         "measures, each with a family of its own": len(MEASURES),
-        "effects of the two switches in one score, one protocol: one family": effects,
+        "effects of the two switches in one score: of one protocol in `ablation`; tuned, of one model": (
+            f"{effects}; {effects // len(BODIES)}"
+        ),
         "rivals in a claim about all, matched: one family, one shared level": len(LOSSES) - 1,
         "the same, authors": len(APPENDIX) - 1,
         "fixed exponents in a claim about one of them; about the learnable one": f"{fixed - 1}; {fixed}",

@@ -137,7 +137,7 @@ def test_pieces_are_shared_out_evenly_and_never_torn() -> None:
     assert list(parts_of(replace(experiment, pieces=None), [group], 64)) == [group]
 
 
-@pytest.mark.parametrize("name", ["ablation", "exponents", "rivals"])
+@pytest.mark.parametrize("name", ["ablation", "exponents", "rivals_mlp", "rivals_transformer"])
 def test_studies_are_cut_between_their_stacks_and_searches(name: str) -> None:
     experiment = find_experiment(name)
     cells = experiment.cells(experiment.profiles["full"])

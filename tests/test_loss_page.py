@@ -151,8 +151,8 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
         )
         for cell, result in found.items()
     }
-    stored(tmp_path, rivals.EXPERIMENT, one, with_search)
-    section = loss_page.study_section("rivals", tmp_path)
+    stored(tmp_path, rivals.MLP, one, with_search)
+    section = loss_page.study_section("rivals_mlp", tmp_path)
     tables = section.replace("**", "").split("\n\n")
     asked = [
         f"{tables[place - 1].removesuffix('.')} ({row['where']})."
@@ -161,7 +161,7 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
         for row in rows_of(table, "where")
         if row["verdict"] == "not decided"
     ]
-    assert sorted(asked) == sorted(claim.statement for claim in rivals.EXPERIMENT.claims)
+    assert sorted(asked) == sorted(claim.statement for claim in rivals.MLP.claims)
     verdicts = rows_of(section, "loss")
     assert {row["against"] for row in verdicts} == {"harmonic"}
     assert {row["loss"] for row in verdicts} == {"cross-entropy", "distance, softmax", "spherical softmax"}

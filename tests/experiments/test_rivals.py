@@ -148,14 +148,14 @@ def test_held_out_seeds_are_held_out() -> None:
 
 def test_every_loss_has_the_same_search() -> None:
     pairs = [("linear", "mlp"), ("arcface", "mlp"), ("supcon", "transformer")]
-    assert len(trials(FULL, pairs)) == 3 * 15 * 5 * 3
+    assert len(trials(FULL, pairs)) == 3 * 20 * 5 * 3
     grids = []
     for pair in pairs:
         how = [trial_settings(FULL, trial) for trial in trials(FULL, [pair])]
         grids.append({(one.learning_rate, one.weight_decay) for one in how})
         assert {one.epochs for one in how} == {FULL.search_epochs(pair[1])}
     assert grids[0] == grids[1] == grids[2]
-    assert len(grids[0]) == 15
+    assert len(grids[0]) == 20
 
 
 def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
@@ -178,8 +178,9 @@ def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
         ((0, 1), ["learning rate"]),
         ((3, 1), []),
         ((4, 1), ["learning rate"]),
-        ((2, 2), ["weight decay"]),
-        ((0, 2), ["learning rate", "weight decay"]),
+        ((2, 2), []),
+        ((2, 3), ["weight decay"]),
+        ((0, 3), ["learning rate", "weight decay"]),
     ],
 )
 def test_no_weight_decay_is_no_end(choice: tuple[int, int], ends: list[str]) -> None:

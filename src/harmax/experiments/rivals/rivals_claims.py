@@ -106,14 +106,13 @@ def judge_effect(results: Results, place: Place, name: str) -> Finding:
 
 
 def judge_inside(results: Results, spec: SearchSpec) -> Finding:
-    """Judge by the choices at an edge of the grid."""
-    chosen = {(cell.loss, cell.model): result.metrics["choice"] for cell, result in results.items()}
-    edge = [pair for pair, choice in chosen.items() if ends_of(spec, choice)]
-    words = ", ".join(f"{ARMS[loss].label} ({BODIES[model]})" for loss, model in edge)
+    """Judge by the choices at an end of the grid."""
+    ends = {cell.loss: ends_of(spec, result.metrics["choice"]) for cell, result in results.items()}
+    edge = [f"{ARMS[loss].label} ({' and '.join(names)})" for loss, names in ends.items() if names]
     return Finding(
         not edge,
-        f"{len(edge)} of {len(chosen)} choices lie at an edge{': ' + words if edge else ''}.",
-        {"edge": len(edge), "choices": len(chosen)},
+        f"{len(edge)} of {len(ends)} choices lie at an end{': ' + ', '.join(edge) if edge else ''}.",
+        {"edge": len(edge), "choices": len(ends)},
     )
 
 
@@ -126,9 +125,9 @@ class Question(NamedTuple):
     text: str
     judge: Judge
     ours: tuple[str, ...]
-    """Arms that a better learning rate could make look better: one at an end of the grid, and nothing is broken."""
+    """Arms that better tuning could make look better: one at an end of the grid, and nothing is broken."""
     theirs: tuple[str, ...]
-    """Arms that a better learning rate could make look worse: one at an end of the grid, and nothing holds."""
+    """Arms that better tuning could turn against it: one at an end of the grid, and nothing holds."""
 
     @property
     def arms(self) -> tuple[str, ...]:
@@ -234,16 +233,19 @@ JUDGES: dict[str, Question] = {
         CORNERS,
     ),
 }
-DOUBT = "Not decided where an arm that could turn it has its learning rate at an end of the grid"
-UNTUNED = "untuned_structure_first"
+DOUBT = "Not decided where an arm that could turn it was tuned to an end of the grid"
+UNTUNED, INSIDE = "untuned_structure_first", "choices_inside"
 TIED_UNTUNED = {
     "mlp": "As in the authors' code cross-entropy alone has a bias; all are tied but for the losses that read classes "
     "off features",
     "transformer": "As in the authors' code harmonic is untied here, and the rivals are tied but for the losses that "
     "read classes off features, so that this is no comparison of losses alone",
 }
-CLAIMS = (
-    *(
+
+
+def claims_of(model: str) -> tuple[Claim, ...]:
+    """Return what is claimed of one model."""
+    return (
         Claim(
             f"{UNTUNED}_{model}",
             "Harmonic loss gives more structure than every rival of the appendix at the authors' learning rate and "
@@ -251,31 +253,34 @@ CLAIMS = (
             f"below 0 with its 95 % interval; {RULE}. {TIED_UNTUNED[model]} ({BODIES[model]}, authors protocol).",
             "An appendix compares contrastive, spherical and margin losses; the authors' code applies them to the "
             "log-probabilities of a harmonic head, here they see the features. No numbers are known here.",
-        )
-        for model in BODIES
-    ),
-    *(
-        Claim(f"{name}_{model}", f"{text}. {DOUBT} ({BODIES[model]}, matched protocol).", "Not reported.", control=True)
-        for model in BODIES
-        for name, (text, *_) in JUDGES.items()
-    ),
-    Claim(
-        "choices_inside",
-        "The search is wide enough: no chosen setting lies at an edge of the grid (a weight decay of 0 is none).",
-        "Not reported.",
-        control=True,
-    ),
-)
+        ),
+        *(
+            Claim(
+                f"{name}_{model}",
+                f"{text}. {DOUBT} ({BODIES[model]}, matched protocol).",
+                "Not reported.",
+                control=True,
+            )
+            for name, (text, *_) in JUDGES.items()
+        ),
+        Claim(
+            f"{INSIDE}_{model}",
+            "The search is wide enough: no chosen setting lies at an end of the grid, a weight decay of 0 being none "
+            f"({BODIES[model]}, matched protocol).",
+            "Not reported.",
+            control=True,
+        ),
+    )
 
 
 def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[RivalCell], results: Results) -> Verdict:
     """Judge one claim on the cells that it needs; undecided where the spec is shorter than the full one."""
-    if claim.id == "choices_inside":
-        own = [cell for cell in cells if cell.protocol == "matched"]
-        same = (spec.learning_rates, spec.weight_decays) == (full.learning_rates, full.weight_decays)
-        short = spec.too_short(full, *spec.models) or "The grid was cut down." * (not same)
-        return conclude(claim.id, partial(judge_inside, spec=spec), own, results, too_short=short)
     name, model = claim.id.rsplit("_", 1)
+    if name == INSIDE:
+        own = [cell for cell in cells if (cell.protocol, cell.model) == ("matched", model)]
+        same = (spec.learning_rates, spec.weight_decays) == (full.learning_rates, full.weight_decays)
+        short = spec.too_short(full, model) or "The grid was cut down." * (not same)
+        return conclude(claim.id, partial(judge_inside, spec=spec), own, results, too_short=short)
     untuned = name == UNTUNED
     protocol = "authors" if untuned else "matched"
     place = Place(protocol, model, spec.tasks_under(protocol))
@@ -291,13 +296,12 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
 
 
 def in_doubt(results: Results, place: Place, question: Question, spec: SearchSpec) -> Finding:
-    """Answer a question, unless an arm whose learning rate lies at an end of the grid could answer it otherwise."""
+    """Answer a question, unless an arm that was tuned to an end of the grid could answer it otherwise."""
     finding = question.judge(results, place=place)
     chosen = {cell.loss: result.metrics["choice"] for cell, result in results.items()}
     could = {True: question.theirs, False: question.ours, None: ()}[finding.holds]
-    at_end = [loss for loss, choice in chosen.items() if loss in could and "learning rate" in ends_of(spec, choice)]
+    at_end = [ARMS[loss].label for loss, choice in chosen.items() if loss in could and ends_of(spec, choice)]
     if not at_end:
         return finding
-    told = ", ".join(ARMS[loss].label for loss in at_end)
-    words = f"{finding.sentence} Not decided, since a learning rate lies at an end of its grid: {told}."
+    words = f"{finding.sentence} Not decided, since tuned to an end of the grid: {', '.join(at_end)}."
     return finding._replace(holds=None, sentence=words)

@@ -33,7 +33,7 @@ class SearchSpec(StudySpec):
     """Settings of the search."""
 
     learning_rates: tuple[float, ...] = (5e-4, 2e-3, 8e-3, 3.2e-2, 1.28e-1)
-    weight_decays: tuple[float, ...] = (0.0, 0.01, 0.3)
+    weight_decays: tuple[float, ...] = (0.0, 0.01, 0.3, 1.0)
     search_seeds: tuple[int, ...] = (2001, 2002, 2003, 2004, 2005)
     search_tasks: tuple[str, ...] = ("modular_addition", "genealogy", "permutation")
     """Questions of one length, so that a loss's whole search is one stack."""
@@ -92,7 +92,7 @@ def ends_of(spec: SearchSpec, choice: Sequence[int]) -> list[str]:
 
     There is no weight decay below 0.
 
-    >>> ends_of(SearchSpec(), (4, 0)), ends_of(SearchSpec(), (1, 2))
+    >>> ends_of(SearchSpec(), (4, 0)), ends_of(SearchSpec(), (1, 3))
     (['learning rate'], ['weight decay'])
     """
     rate, decay = choice
