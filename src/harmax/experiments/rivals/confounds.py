@@ -144,6 +144,8 @@ class Question:
     text: str
     conditions: tuple[str, ...]
     judge: Callable[[Outcomes, Place], Finding]
+    where: str = ""
+    """Under which condition, where the same is asked of several."""
 
 
 ABOVE = "Holds where the 95 % interval of the mean over the tasks lies above 0; broken: below"
@@ -151,17 +153,19 @@ INSIDE = f"Holds where the 95 % interval of the mean over the tasks lies within 
 QUESTIONS: dict[str, Question] = {
     **{
         f"gain_{name}": Question(
-            f"Harmonic loss gives more structure than cross-entropy: {one.label}. {ABOVE}",
+            f"Harmonic loss gives more structure than cross-entropy. {ABOVE}",
             (name,),
             partial(judge_gain, condition=name),
+            f"{one.label}; ",
         )
         for name, one in CONDITIONS.items()
     },
     **{
         f"{score}_{name}": Question(
-            f"The gain in {SCORES[score]} is the same: {CONDITIONS[name].label}. {INSIDE}",
+            f"The gain in {SCORES[score]} is what it is under the matched protocol. {INSIDE}",
             (MATCHED, name),
             partial(judge_change, condition=name, score=score),
+            f"{CONDITIONS[name].label}; ",
         )
         for score in ("structure", "accuracy")
         for name in CHANGES
@@ -175,7 +179,12 @@ QUESTIONS: dict[str, Question] = {
     ),
 }
 CLAIMS = tuple(
-    Claim(f"{name}_{model}", f"{question.text} ({BODIES[model]}, untuned).", "Not reported.", control=True)
+    Claim(
+        f"{name}_{model}",
+        f"{question.text} ({question.where}{BODIES[model]}, untuned).",
+        "Not reported.",
+        control=True,
+    )
     for name, question in QUESTIONS.items()
     for model in BODIES
 )
