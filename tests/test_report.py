@@ -1,5 +1,7 @@
 """The report is one file that says what was claimed, what was measured, and what could not be read."""
 
+import csv
+import gzip
 import json
 import re
 from collections.abc import Mapping
@@ -16,6 +18,7 @@ from harmax.experiments import EXPERIMENTS, drawing
 from harmax.experiments.spec import REPRODUCED, Cell, Claim, Experiment, Picture, Spec, Summary, Table, Verdict, view
 from harmax.report import write_report, write_results
 from harmax.report.figures import house_style, to_svg
+from harmax.report.results import CELLS
 from harmax.store import CellResult
 
 
@@ -207,6 +210,7 @@ def test_a_view_is_drawn_from_its_sources_results(tmp_path: Path) -> None:
     assert text.count("<svg") == 2
     assert [target.name for target in write_results(tmp_path, tmp_path / "results")] == ["demo", "look"]
     assert (tmp_path / "results/look/look_figure.png").exists()
+    assert [(tmp_path / "results" / name / CELLS).exists() for name in ("demo", "look")] == [True, False]
 
 
 def test_a_view_counts_its_sources_failures_and_names_them_once(
@@ -284,3 +288,18 @@ def test_results_pages_stand_on_their_own(tmp_path: Path) -> None:
         assert claim.statement in page
     summary = json.loads((target / "summary.json").read_text())
     assert summary["cells"]["done"] == summary["cells"]["total"]
+
+
+def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Path) -> None:
+    made = run("demo", seeds=3, folder=tmp_path / "runs")
+    name = next(iter(made.cells))
+    known = made.read(name)
+    made.write(name, replace(known, metrics={**known.metrics, "third": 1 / 3, "never": None, "choice": [1, 2]}))
+    first, second = (write_results(tmp_path / "runs", tmp_path / place)[0] / CELLS for place in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+    with gzip.open(first, "rt") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(made.cells) == 3
+    assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == ("0.333333", "", "")
+    assert "choice" not in rows[0]

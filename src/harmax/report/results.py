@@ -1,15 +1,29 @@
-"""Small, lasting copies of results: a page, a summary and the pictures of each experiment."""
+"""Small, lasting copies of results: a page, a summary, the pictures and every run's numbers, of each experiment."""
 
+import csv
+import gzip
+import io
 from pathlib import Path
+from typing import Any
 
 from harmax.experiments.spec import verdict_words
 from harmax.files import write_atomically, write_json
 from harmax.report.figures import to_png
 from harmax.report.html import Section, collect, describe_environment, format_number
+from harmax.store import Run
+
+CELLS = "cells.csv.gz"
 
 
 def write_results(folder: Path | str, output: Path | str) -> list[Path]:
-    """Write OUTPUT/<experiment>/README.md, summary.json and PNGs for the best run of each experiment in a folder."""
+    """Write OUTPUT/<experiment>/README.md, summary.json, PNGs and cells.csv.gz for the best run of each experiment.
+
+    A view's cells are its source's, and written there alone.
+
+    Args:
+        folder: with the runs.
+        output: where a folder an experiment is made.
+    """
     written = []
     for section in collect(folder)[0]:
         if section.run is None or not section.run.done:
@@ -19,8 +33,32 @@ def write_results(folder: Path | str, output: Path | str) -> list[Path]:
             write_atomically(target / f"{name}.png", to_png(picture.figure))
         write_json(target / "summary.json", section.experiment.summary_of(section.run))
         write_atomically(target / "README.md", page(section).encode())
+        if section.run.source is None:
+            # Without a time the same cells give the same file.
+            write_atomically(target / CELLS, gzip.compress(cells_csv(section.run).encode(), mtime=0))
         written.append(target)
     return written
+
+
+def cells_csv(run: Run) -> str:
+    """Return what every finished cell is and its single numbers and texts, a line a cell, to six digits."""
+    rows = [
+        {**run.cells[name], **{key: _plain(value) for key, value in one.metrics.items() if not _nested(value)}}
+        for name, one in run.results.items()
+    ]
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, dict | list | tuple)
+
+
+def _plain(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def page(section: Section) -> str:
@@ -28,6 +66,8 @@ def page(section: Section) -> str:
     assert section.run is not None
     lines = [f"# {section.experiment.title}", f"{section.experiment.figure}. Made by `{section.command}`."]
     lines.append(f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.")
+    if section.run.source is None:
+        lines.append(f"Every cell's numbers: [{CELLS}]({CELLS}).")
     claims = [
         [claim.statement, claim.paper, verdict.sentence, f"**{verdict_words(verdict.verdict, claim)}**"]
         for claim, verdict in section.judged
