@@ -15,7 +15,7 @@ from harmax.experiments import EXPERIMENTS
 from harmax.experiments.algorithmic.protocols import POWERED
 from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.rivals.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
-from harmax.experiments.rivals.comparisons import MEASURES
+from harmax.experiments.rivals.comparisons import MEASURES, WITHOUT
 from harmax.experiments.rivals.outcomes import BODIES, structure_score
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
 from harmax.experiments.spec import verdict_words
@@ -23,6 +23,7 @@ from harmax.experiments.spec import verdict_words
 STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")
 MEANS_OF = (SQUARE_TITLE, "Effects of the two switches", confounds.GAINS_TITLE, confounds.CHANGES_TITLE)
 """Tables of which this page shows the rows of means over tasks."""
+WHOLE = (f"{VERDICTS_AGAINST} harmonic", WITHOUT)
 CLOUDS = 100  # of random points, for what structure is found in none
 NOT_RUN = "Not run yet."
 SHOWN = {
@@ -211,7 +212,7 @@ def study_section(name: str, results: Path) -> str:
         shown = table["rows"]
         if table["title"].startswith(MEANS_OF):
             shown = [row for row in shown if row["task"].startswith("mean")]
-        elif not table["title"].startswith(f"{VERDICTS_AGAINST} harmonic"):
+        elif not table["title"].startswith(WHOLE):
             continue
         if shown:
             parts += [f"{table['title']}:", markdown(shown)]

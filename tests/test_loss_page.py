@@ -109,7 +109,7 @@ def test_what_the_page_says_of_conditions_is_what_they_change() -> None:
         )
         for protocol in ("authors", "matched")
     }
-    assert f"{distinct['authors']:.0f} instead of {distinct['matched']:.0f}, in the mean over seeds" in PLAIN
+    assert f"modular addition {distinct['authors']:.0f} instead of {distinct['matched']:.0f}," in PLAIN
     for condition in confounds.CHANGES:
         assert f"**{confounds.CONDITIONS[condition].label}**" in PLAIN
     ratios = [
@@ -173,5 +173,5 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
     assert len(rows_of(loss_page.study_section("ablation", tmp_path), "protocol")) == 3
     last = replace(confounds.FULL, seeds=(0, 1), models=("mlp",))
     stored(tmp_path, confounds.EXPERIMENT, last, planted(confounds.cells(last), lambda cell: 0.5))
-    shown = rows_of(loss_page.study_section("confounds", tmp_path), "protocol")
+    shown = rows_of(loss_page.study_section("confounds", tmp_path), "models")
     assert [row["task"] for row in shown] == ["mean of 5"] * 3

@@ -9,6 +9,7 @@ import pytest
 from harmax.data import audit
 from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.training import split_of, stacks_of
+from harmax.experiments.rivals.comparisons import WITHOUT
 from harmax.experiments.rivals.conditions import CONDITIONS, HEADS, MATCHED, ConfoundCell, outcomes_of
 from harmax.experiments.rivals.confounds import (
     CHANGES,
@@ -101,6 +102,22 @@ def test_tables_hold_the_planted_gains_and_changes_and_are_corrected_for_all() -
         # Two models, six rows and four changes, of which those of the data are all there is.
         assert row["p, Holm, data drawn as by the authors"] == pytest.approx(48 * 2 / 2**12)
         assert row["p, Holm, untied"] == 1
+
+
+def test_what_a_mean_rests_on_is_seen_without_each_task() -> None:
+    found = planted(
+        cells(SPEC),
+        lambda cell: always(cell.head, cell.condition) if cell.task == "permutation" else 0.5,
+        spread=0.0,
+    )
+    rows = {(row["models"], row["of"]): row for row in table(summarize(SPEC, found).tables, WITHOUT).rows}
+    assert len(rows) == 2 * len(CONDITIONS)
+    row = rows["transformers", "untied"]
+    assert row["all tasks"] == "+0.080 [+0.080, +0.080]"
+    assert row["without Lattice"] == "+0.100 [+0.100, +0.100]"
+    assert row["without Permutation composition"] == "+0.000 [+0.000, +0.000]"
+    few = replace(SPEC, tasks=("lattice", "permutation"))
+    assert WITHOUT not in {one.title for one in summary(always, few).tables}
 
 
 def test_conditions_change_one_thing_and_the_same_for_both_losses() -> None:

@@ -23,7 +23,7 @@ from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES, figures
-from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, structure_tables
+from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, structure_tables, without_one
 from harmax.experiments.rivals.outcomes import (
     BODIES,
     EPOCHS_TITLE,
@@ -37,6 +37,7 @@ from harmax.experiments.rivals.outcomes import (
     epoch_row,
     mean_of,
     versus,
+    with_p,
     written,
 )
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
@@ -44,6 +45,10 @@ from harmax.store import CellResult
 
 Results = Mapping[RunCell, CellResult]
 HALF = 0.5
+OVER_NEITHER = {
+    f"{words}, over neither": {head: 1.0, "linear": -1.0}
+    for head, words in (("harmonic", "both"), ("l2", "distance alone"), ("dot_harmax", "HarMax alone"))
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +145,7 @@ def judge_share(results: Results, place: Place, alone: str) -> Finding:
     return Finding(
         beyond.difference.above(0) if gained and beyond else None,
         f"Structure over neither: both {written(whole)}, {_lower(HEADS[alone].label)} {written(part)}; minus half of "
-        f"both {written(beyond)}{'' if gained else ', but both give no clear gain'}.",
+        f"both {with_p(beyond)}{'' if gained else ', but both give no clear gain'}.",
         {"both": _numbers(whole), "alone": _numbers(part), "beyond_half": _numbers(beyond)},
     )
 
@@ -150,7 +155,7 @@ def judge_interaction(results: Results, place: Place) -> Finding:
     found = contrast(collect(results, _head), place, SWITCHES["interaction"], "structure")
     return Finding(
         found.difference.above(0) if found else None,
-        f"Interaction in structure, mean over {len(place.tasks)} tasks: {written(found)}.",
+        f"Interaction in structure, mean over {len(place.tasks)} tasks: {with_p(found)}.",
         {"interaction": _numbers(found)},
     )
 
@@ -210,7 +215,9 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
         ),
     )
     labels = {head: style.label for head, style in HEADS.items()}
-    tables = (scores, effects, epochs, *structure_tables(outcomes, spec.places(), labels))
+    robust = without_one(outcomes, spec.places(), {**SWITCHES, **OVER_NEITHER})
+    tables = (scores, effects, robust, epochs, *structure_tables(outcomes, spec.places(), labels))
+    tables = tuple(table for table in tables if table.rows)
     return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
 
 

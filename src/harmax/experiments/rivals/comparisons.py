@@ -11,8 +11,10 @@ import numpy as np
 
 from harmax.analysis import PairedDifference, bootstrap_interval, holm, paired_difference
 from harmax.experiments.algorithmic.measures import shared_level
+from harmax.experiments.algorithmic.runs import TITLES
 from harmax.experiments.rivals.arms import ARMS
 from harmax.experiments.rivals.outcomes import (
+    BODIES,
     SCORES,
     Outcomes,
     Place,
@@ -33,6 +35,7 @@ ELSEWHERE = (
 )
 PASSING = "Structure of runs that pass the test, late accuracy of 0.9 or more, and of those that fail it: means"
 PASS = 0.9
+WITHOUT = "Structure without one task: what the means over tasks rest on; mean over seeds [95 %]"
 BETTER, WORSE, UNDECIDED = OUTCOMES = ("better", "worse", "undecided")
 
 
@@ -208,6 +211,34 @@ def effect_rows(
         for (row, column, _), p in zip(family, holm([p for *_, p in family]), strict=True):
             row[column] = p
     return rows
+
+
+def without_one(outcomes: Outcomes, places: Iterable[Place], effects: Mapping[str, Mapping[str, float]]) -> Table:
+    """Tabulate effects in structure once more with each task left out: what a mean over the tasks rests on.
+
+    Args:
+        outcomes: by arm.
+        places: those with a mean over more than two tasks are shown.
+        effects: by name, the weights of arms.
+    """
+
+    def mean_without(whole: Place, left_out: str, weights: Mapping[str, float]) -> str | None:
+        rest = whole._replace(tasks=tuple(task for task in whole.tasks if task != left_out))
+        return written(contrast(outcomes, rest, weights, "structure"))
+
+    rows = [
+        {
+            "protocol": whole.protocol,
+            "models": BODIES[whole.model],
+            "of": name,
+            "all tasks": written(contrast(outcomes, whole, weights, "structure")),
+            **{f"without {TITLES[task]}": mean_without(whole, task, weights) for task in whole.tasks},
+        }
+        for whole in places
+        if len(whole.tasks) > 2
+        for name, weights in effects.items()
+    ]
+    return Table(WITHOUT, tuple(rows))
 
 
 def structure_tables(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> tuple[Table, ...]:

@@ -291,3 +291,12 @@ def written(found: PairedDifference | None) -> str | None:
         return None
     middle, low, high = found.difference
     return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def with_p(found: PairedDifference | None) -> str | None:
+    """Write a comparison as `written` does, and the p-value of its signed-rank test, corrected for nothing.
+
+    >>> with_p(paired_difference([0.5, 0.6], [0.0, 0.0], statistic="mean"))
+    '+0.550 [+0.500, +0.600], p 0.5'
+    """
+    return None if found is None else f"{written(found)}, p {found.rank_p:.2g}"

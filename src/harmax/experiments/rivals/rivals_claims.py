@@ -15,6 +15,7 @@ from harmax.experiments.rivals.outcomes import (
     collect,
     contrast,
     versus,
+    with_p,
     written,
 )
 from harmax.experiments.rivals.search import SearchSpec, ends_of
@@ -77,7 +78,7 @@ def judge_better(results: Results, place: Place, ours: str, theirs: str, score: 
     found = versus(collect(results, _loss), place, ours, theirs, score)
     return Finding(
         found.difference.above(0) if found else None,
-        f"{SCORES[score].capitalize()}, {ARMS[ours].label} minus {ARMS[theirs].label}: {written(found)}, mean of "
+        f"{SCORES[score].capitalize()}, {ARMS[ours].label} minus {ARMS[theirs].label}: {with_p(found)}, mean of "
         f"{len(place.tasks)} tasks.",
         {"difference": found.difference._asdict() if found else None},
     )
@@ -89,8 +90,7 @@ def judge_alike(results: Results, place: Place, ours: str, theirs: str) -> Findi
     assert found is not None
     return Finding(
         alike(found),
-        f"Structure, {ARMS[ours].label} minus {ARMS[theirs].label}: {written(found)}, mean of {len(place.tasks)} "
-        "tasks.",
+        f"Structure, {ARMS[ours].label} minus {ARMS[theirs].label}: {with_p(found)}, mean of {len(place.tasks)} tasks.",
         {"difference": found.difference._asdict()},
     )
 
@@ -100,7 +100,7 @@ def judge_effect(results: Results, place: Place, name: str) -> Finding:
     found = contrast(collect(results, _loss), place, SQUARE[name], "structure")
     return Finding(
         found.difference.above(0) if found else None,
-        f"{EFFECTS[name]} in structure: {written(found)}, mean of {len(place.tasks)} tasks.",
+        f"{EFFECTS[name]} in structure: {with_p(found)}, mean of {len(place.tasks)} tasks.",
         {"effect": found.difference._asdict() if found else None},
     )
 

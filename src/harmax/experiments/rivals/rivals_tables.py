@@ -18,6 +18,7 @@ from harmax.experiments.rivals.comparisons import (
     effect_rows,
     reference_of,
     structure_tables,
+    without_one,
 )
 from harmax.experiments.rivals.outcomes import (
     BODIES,
@@ -51,6 +52,7 @@ def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
         *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
         *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
         square_table(spec, outcomes),
+        robust_table(spec, outcomes),
         score_table(spec, outcomes),
         *structure_tables(outcomes, spec.places(), {loss: ARMS[loss].label for loss in spec.losses}),
         comparison_table(spec, outcomes),
@@ -103,6 +105,16 @@ def square_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
     places = [place for whole in there for place in whole.each()]
     title = f"{SQUARE_TITLE}, with spherical softmax for the inner product under HarMax: mean over seeds [95 %]"
     return Table(title, tuple(effect_rows(outcomes, places, SQUARE)))
+
+
+def robust_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
+    """Tabulate how much more structure each tuned loss has than its harmonic reference, with each task left out."""
+    there = {loss for protocol, _, _, loss in outcomes if protocol == "matched"}
+    pairs = {loss: reference_of(loss, "harmonic", "matched") for loss in spec.losses if loss in there - {"harmonic"}}
+    differences = {
+        f"{ARMS[loss].label} minus {ARMS[against].label}": {loss: 1.0, against: -1.0} for loss, against in pairs.items()
+    }
+    return without_one(outcomes, [place for place in spec.places() if place.protocol == "matched"], differences)
 
 
 def score_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
