@@ -99,7 +99,7 @@ def studies_table() -> str:
                     for model, words in BODIES.items()
                 },
                 "tasks, matched": len(spec.tasks_under("matched")),
-                "tasks, authors": len(spec.tasks_under("authors")) if "authors" in spec.protocols else 0,
+                "tasks, authors": len(spec.tasks_under("authors")) if "authors" in spec.protocols else "",
                 "seeds": len(spec.seeds),
                 "runs": len(study.cells(spec)),
                 "tuned, matched": tuned,

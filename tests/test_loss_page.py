@@ -16,6 +16,7 @@ from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.runs import LEAST_SEEDS
 from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, reads_out, settings_of
+from harmax.experiments.rivals.comparisons import WITHOUT
 from harmax.experiments.rivals.outcomes import LATE, MARGIN, WINDOW
 from harmax.experiments.rivals.rivals_claims import CORNERS
 from harmax.experiments.spec import Experiment
@@ -175,3 +176,4 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
     stored(tmp_path, confounds.EXPERIMENT, last, planted(confounds.cells(last), lambda cell: 0.5))
     shown = rows_of(loss_page.study_section("confounds", tmp_path), "models")
     assert [row["task"] for row in shown] == ["mean of 5"] * 3
+    assert WITHOUT in loss_page.study_section("confounds", tmp_path)

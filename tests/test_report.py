@@ -294,12 +294,15 @@ def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Pa
     made = run("demo", seeds=3, folder=tmp_path / "runs")
     name = next(iter(made.cells))
     known = made.read(name)
-    made.write(name, replace(known, metrics={**known.metrics, "third": 1 / 3, "never": None, "choice": [1, 2]}))
+    made.write(
+        name, replace(known, metrics={**known.metrics, "third": 1 / 3, "never": None, "choice": [1, 2], "seed": 7})
+    )
     first, second = (write_results(tmp_path / "runs", tmp_path / place)[0] / CELLS for place in ("one", "two"))
     assert first.read_bytes() == second.read_bytes()
     with gzip.open(first, "rt") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(made.cells) == 3
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
+    assert [row["seed, found"] for row in rows] == ["7", "", ""]
     assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == ("0.333333", "", "")
     assert "choice" not in rows[0]

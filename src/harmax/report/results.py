@@ -41,11 +41,15 @@ def write_results(folder: Path | str, output: Path | str) -> list[Path]:
 
 
 def cells_csv(run: Run) -> str:
-    """Return what every finished cell is and its single numbers and texts, a line a cell, to six digits."""
-    rows = [
-        {**run.cells[name], **{key: _plain(value) for key, value in one.metrics.items() if not _nested(value)}}
-        for name, one in run.results.items()
-    ]
+    """Return what every finished cell is and its single numbers and texts, a line a cell, to six digits.
+
+    A number of the name of a field, such as an exponent that was set and is learned, is named apart.
+    """
+    cells = run.cells
+    rows = []
+    for name, one in run.results.items():
+        found = {key: _plain(value) for key, value in one.metrics.items() if not _nested(value)}
+        rows.append({**cells[name], **{f"{key}, found" if key in cells[name] else key: found[key] for key in found}})
     file = io.StringIO()
     writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
@@ -67,7 +71,7 @@ def page(section: Section) -> str:
     lines = [f"# {section.experiment.title}", f"{section.experiment.figure}. Made by `{section.command}`."]
     lines.append(f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.")
     if section.run.source is None:
-        lines.append(f"Every cell's numbers: [{CELLS}]({CELLS}).")
+        lines.append(f"Every finished cell's numbers: [{CELLS}]({CELLS}).")
     claims = [
         [claim.statement, claim.paper, verdict.sentence, f"**{verdict_words(verdict.verdict, claim)}**"]
         for claim, verdict in section.judged

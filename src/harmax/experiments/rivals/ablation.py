@@ -9,9 +9,9 @@ matched protocol the four differ in the switches alone. Under the authors' a hea
 authors' arm with its similarity: transformers with a distance are not tied, and the standard MLP has an output bias.
 
 HarMax of an inner product is not defined by the paper; `DotHarmaxHead` says what is taken for it: the class that wins
-is the most orthogonal one. Learning rate and weight decay are the authors' for all four and not tuned; `rivals` has the
-same square with each corner tuned, and with spherical softmax, p ~ (w . x)^2, in this one's place. Transformers train
-for 5000 epochs, where the authors have 7000 and, on permutations, 10,000.
+is the most orthogonal one. Learning rate and weight decay are the authors' for all four and not tuned; the rivals have
+the same square with each corner tuned, and with spherical softmax, p ~ (w . x)^2, in this one's place. Transformers
+train for 5000 epochs, where the authors have 7000 and, on permutations, 10,000.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,14 @@ from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES, figures
-from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, structure_tables, without_one
+from harmax.experiments.rivals.comparisons import (
+    RULE,
+    all_below,
+    effect_rows,
+    judge_contrast,
+    structure_tables,
+    without_one,
+)
 from harmax.experiments.rivals.outcomes import (
     BODIES,
     EPOCHS_TITLE,
@@ -152,12 +159,8 @@ def judge_share(results: Results, place: Place, alone: str) -> Finding:
 
 def judge_interaction(results: Results, place: Place) -> Finding:
     """Judge by the interval of the interaction."""
-    found = contrast(collect(results, _head), place, SWITCHES["interaction"], "structure")
-    return Finding(
-        found.difference.above(0) if found else None,
-        f"Interaction in structure, mean over {len(place.tasks)} tasks: {with_p(found)}.",
-        {"interaction": _numbers(found)},
-    )
+    weights = SWITCHES["interaction"]
+    return judge_contrast(collect(results, _head), place, weights, "structure", "Interaction in structure")
 
 
 def _numbers(found: Any) -> dict[str, float] | None:

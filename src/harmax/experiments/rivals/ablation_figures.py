@@ -7,9 +7,9 @@ from harmax.experiments import drawing
 from harmax.experiments.algorithmic import planes
 from harmax.experiments.algorithmic.runs import TITLES
 from harmax.experiments.algorithmic.training import RunCell, task_of
-from harmax.experiments.palette import HEAD_STYLES, MODEL_STYLES, HeadStyle
+from harmax.experiments.palette import HEAD_STYLES, HeadStyle
 from harmax.experiments.rivals.comparisons import switches
-from harmax.experiments.rivals.drawn import draw_effects
+from harmax.experiments.rivals.drawn import add_legend, draw_effects
 from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, StudySpec, collect, contrast
 from harmax.experiments.spec import Picture
 from harmax.store import CellResult
@@ -73,10 +73,7 @@ def draw_switches(
                 },
             )
             axes.set_title(f"{name}: {words}", fontsize=9)
-    handles = [
-        drawing.mark_handle(BODIES[model], MODEL_STYLES[model, "linear"].marker, "#444444") for model in spec.models
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    add_legend(figure, spec.models)
     return figure
 
 

@@ -15,16 +15,19 @@ from harmax.experiments.algorithmic.runs import TITLES
 from harmax.experiments.rivals.arms import ARMS
 from harmax.experiments.rivals.outcomes import (
     BODIES,
+    MARGIN,
     SCORES,
     Outcomes,
     Place,
+    above_zero,
     contrast,
     epochs_versus,
     per_seed,
     versus,
+    with_p,
     written,
 )
-from harmax.experiments.spec import Table
+from harmax.experiments.spec import Finding, Table
 
 SIGNIFICANT = 0.05
 EPOCHS = "epochs"
@@ -125,6 +128,11 @@ class AllBelow(NamedTuple):
         return f" Corrected for {count}: [{low:+.3f}, {high:+.3f}], p against {self.limit:g} {p:.2g}: not decided."
 
     @property
+    def breaking(self) -> list[str]:
+        """The arms that break the claim."""
+        return [arm for arm, (one, p) in self.strict.items() if one.difference.above(0) and p < SIGNIFICANT]
+
+    @property
     def best(self) -> str:
         """The arm that comes out best."""
         return max(self.found, key=lambda arm: self.found[arm].difference.estimate)
@@ -137,6 +145,27 @@ class AllBelow(NamedTuple):
 
 RULE = "broken where one lies above, by an interval and a signed-rank test that are corrected for their number"
 """How `all_below` breaks, for the texts of claims."""
+ABOVE = "Holds where the 95 % interval of the mean over the tasks lies above 0; broken: below"
+"""How `judge_contrast` does."""
+ALIKE = f"Holds where the 95 % interval of the mean over the tasks lies within {MARGIN} of 0; broken: outside"
+"""How it does with `alike`."""
+
+
+def judge_contrast(
+    outcomes: Outcomes,
+    place: Place,
+    weights: Mapping[str, float],
+    score: str,
+    words: str,
+    rule: Callable[[PairedDifference], bool | None] = above_zero,
+) -> Finding:
+    """Judge by a weighted sum of arms' scores; `words` say what it is."""
+    found = contrast(outcomes, place, weights, score)
+    return Finding(
+        rule(found) if found else None,
+        f"{words}: {with_p(found)}, mean of {len(place.tasks)} tasks.",
+        {"difference": found.difference._asdict() if found else None},
+    )
 
 
 def all_below(
@@ -165,9 +194,9 @@ def all_below(
     above = [_against(own, limit, shared_level(len(pairs))) for own in values.values()]
     corrected = holm([one.rank_p for one in above])
     strict = dict(zip(values, zip(above, corrected, strict=True), strict=True))
-    broken = any(one.difference.above(0) and p < SIGNIFICANT for one, p in strict.values())
     below = len(found) == len(pairs) and all(one.difference.above(limit) is False for one in found.values())
-    return AllBelow(False if broken else True if below and found else None, found, strict, limit)
+    answer = AllBelow(True if below and found else None, found, strict, limit)
+    return answer._replace(holds=False) if answer.breaking else answer
 
 
 def _against(values: Sequence[float], limit: float, level: float) -> PairedDifference:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from harmax.experiments import drawing
-from harmax.experiments.palette import MODEL_STYLES
 from harmax.experiments.rivals.conditions import CONDITIONS, ConfoundCell, gain_in, outcomes_of
-from harmax.experiments.rivals.drawn import draw_effects
-from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, StudySpec, contrast
+from harmax.experiments.rivals.drawn import add_legend, draw_effects
+from harmax.experiments.rivals.outcomes import SCORES, Outcomes, Place, StudySpec, contrast
 from harmax.experiments.spec import Picture
 from harmax.store import CellResult
 
@@ -45,8 +44,5 @@ def draw_gains(spec: StudySpec, outcomes: Outcomes, conditions: list[str]) -> "F
         row[0].set_ylabel(words.replace(" in ", " in\n"), fontsize=9)
     for axes, column in zip(grid[0], columns, strict=True):
         axes.set_title(column.words, fontsize=9)
-    handles = [
-        drawing.mark_handle(BODIES[model], MODEL_STYLES[model, "linear"].marker, "#444444") for model in spec.models
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    add_legend(figure, spec.models)
     return figure

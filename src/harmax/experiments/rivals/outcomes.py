@@ -219,22 +219,18 @@ def per_seed(outcomes: Outcomes, place: Place, weights: Mapping[str, float], sco
     return {seed: round(float(np.mean([sums[seed] for sums in by_task])), 12) for seed in common}
 
 
-def contrast(
-    outcomes: Outcomes, place: Place, weights: Mapping[str, float], score: str, *, level: float = 0.95
-) -> PairedDifference | None:
+def contrast(outcomes: Outcomes, place: Place, weights: Mapping[str, float], score: str) -> PairedDifference | None:
     """Return a weighted sum of arms' scores: mean over seeds, interval, and tests against 0; None without a seed.
 
     `{"harmonic": 1, "linear": -1}` is how much better harmonic is.
     """
     found = list(per_seed(outcomes, place, weights, score).values())
-    return paired_difference(found, [0.0] * len(found), statistic="mean", level=level) if found else None
+    return paired_difference(found, [0.0] * len(found), statistic="mean") if found else None
 
 
-def versus(
-    outcomes: Outcomes, place: Place, ours: str, theirs: str, score: str, *, level: float = 0.95
-) -> PairedDifference | None:
+def versus(outcomes: Outcomes, place: Place, ours: str, theirs: str, score: str) -> PairedDifference | None:
     """Return how much better one arm is than another."""
-    return contrast(outcomes, place, {ours: 1.0, theirs: -1.0}, score, level=level)
+    return contrast(outcomes, place, {ours: 1.0, theirs: -1.0}, score)
 
 
 def epochs_versus(outcomes: Outcomes, place: Place, ours: str, theirs: str) -> PairedDifference | None:
@@ -269,6 +265,11 @@ def epoch_row(outcomes: Outcomes, place: Place, arm: str) -> dict[str, Any]:
         "training, median [95 %]": in_epochs(bootstrap_interval(epochs["train"])) if found else None,
         "test, median [95 %]": in_epochs(bootstrap_interval(epochs["test"])) if found else None,
     }
+
+
+def above_zero(found: PairedDifference) -> bool | None:
+    """Whether a difference lies above 0 with its interval, or below; None where neither."""
+    return found.difference.above(0)
 
 
 def alike(found: PairedDifference) -> bool | None:

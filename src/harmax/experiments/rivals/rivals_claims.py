@@ -2,22 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harmax.experiments.rivals.arms import APPENDIX, ARMS, LOSSES, RivalCell
-from harmax.experiments.rivals.comparisons import RULE, AllBelow, all_below, reference_of, switches
-from harmax.experiments.rivals.outcomes import (
-    BODIES,
-    MARGIN,
-    SCORES,
-    Place,
-    alike,
-    collect,
-    contrast,
-    versus,
-    with_p,
-    written,
+from harmax.experiments.rivals.comparisons import (
+    ABOVE,
+    ALIKE,
+    RULE,
+    AllBelow,
+    all_below,
+    judge_contrast,
+    reference_of,
+    switches,
 )
+from harmax.experiments.rivals.outcomes import BODIES, MARGIN, SCORES, Place, alike, collect, written
 from harmax.experiments.rivals.search import SearchSpec, ends_of
 from harmax.experiments.spec import Claim, Finding, Verdict, conclude
 from harmax.store import CellResult
@@ -37,192 +35,162 @@ EFFECTS = {
 }
 
 
+BREAKING = "breaking"
+"""In a finding's numbers: the arms that break a claim about all, each with what it is held against."""
+
+
 def _loss(cell: RivalCell) -> str:
     return cell.loss
 
 
-def _held(results: Results, place: Place, ours: str, score: str, limit: float) -> tuple[AllBelow, dict[str, str]]:
-    """Hold every rival that was run against an arm of harmonic loss, tied or untied as the rival is."""
+def _held(
+    results: Results, place: Place, rivals: Sequence[str], ours: str, score: str, limit: float
+) -> tuple[AllBelow, dict[str, str], dict[str, Any]]:
+    """Hold rivals that were run against an arm of harmonic loss, tied or untied as the rival is."""
     there = {cell.loss for cell in results}
-    pairs = {loss: reference_of(loss, ours, place.protocol) for loss in RIVALS if loss in there}
-    return all_below(collect(results, _loss), place, pairs, score, limit=limit), pairs
+    pairs = {loss: reference_of(loss, ours, place.protocol) for loss in rivals if loss in there}
+    answer = all_below(collect(results, _loss), place, pairs, score, limit=limit)
+    return answer, pairs, {**answer.numbers, BREAKING: {loss: pairs[loss] for loss in answer.breaking}}
 
 
-def judge_first(results: Results, place: Place, ours: str = "harmonic") -> Finding:
+def judge_first(results: Results, place: Place, rivals: Sequence[str] = RIVALS, ours: str = "harmonic") -> Finding:
     """Judge by every rival against harmonic: all must be behind, and one clearly ahead breaks it."""
-    answer, pairs = _held(results, place, ours, "structure", 0.0)
+    answer, pairs, numbers = _held(results, place, rivals, ours, "structure", 0.0)
     behind = [loss for loss, one in answer.found.items() if one.difference.above(0) is False]
     return Finding(
         answer.holds,
         f"Clearly behind are {len(behind)} of {len(pairs)}. The strongest rival is {ARMS[answer.best].label}: "
         f"structure {written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of "
         f"{len(place.tasks)} tasks.{answer.in_doubt}",
-        answer.numbers,
+        numbers,
     )
 
 
-def judge_unbeaten(results: Results, place: Place, ours: str = "harmonic") -> Finding:
+def judge_unbeaten(results: Results, place: Place, rivals: Sequence[str] = RIVALS, ours: str = "harmonic") -> Finding:
     """Judge by whether any rival has a higher test accuracy by more than the margin."""
-    answer, pairs = _held(results, place, ours, "accuracy", MARGIN)
+    answer, pairs, numbers = _held(results, place, rivals, ours, "accuracy", MARGIN)
     return Finding(
         answer.holds,
         f"The most accurate rival is {ARMS[answer.best].label}: {SCORES['accuracy']} "
         f"{written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of {len(place.tasks)} "
         f"tasks.{answer.in_doubt}",
-        answer.numbers,
+        numbers,
     )
 
 
-def judge_better(results: Results, place: Place, ours: str, theirs: str, score: str) -> Finding:
+def judge_two(
+    results: Results, place: Place, ours: str, theirs: str, score: str = "structure", **rule: Callable[..., bool | None]
+) -> Finding:
     """Judge by the interval of one difference."""
-    found = versus(collect(results, _loss), place, ours, theirs, score)
-    return Finding(
-        found.difference.above(0) if found else None,
-        f"{SCORES[score].capitalize()}, {ARMS[ours].label} minus {ARMS[theirs].label}: {with_p(found)}, mean of "
-        f"{len(place.tasks)} tasks.",
-        {"difference": found.difference._asdict() if found else None},
-    )
-
-
-def judge_alike(results: Results, place: Place, ours: str, theirs: str) -> Finding:
-    """Judge by whether a difference in structure lies within the margin, or beyond it."""
-    found = versus(collect(results, _loss), place, ours, theirs, "structure")
-    assert found is not None
-    return Finding(
-        alike(found),
-        f"Structure, {ARMS[ours].label} minus {ARMS[theirs].label}: {with_p(found)}, mean of {len(place.tasks)} tasks.",
-        {"difference": found.difference._asdict()},
-    )
+    words = f"{SCORES[score].capitalize()}, {ARMS[ours].label} minus {ARMS[theirs].label}"
+    return judge_contrast(collect(results, _loss), place, {ours: 1.0, theirs: -1.0}, score, words, **rule)
 
 
 def judge_effect(results: Results, place: Place, name: str) -> Finding:
     """Judge by the interval of one effect of the two switches."""
-    found = contrast(collect(results, _loss), place, SQUARE[name], "structure")
-    return Finding(
-        found.difference.above(0) if found else None,
-        f"{EFFECTS[name]} in structure: {with_p(found)}, mean of {len(place.tasks)} tasks.",
-        {"effect": found.difference._asdict() if found else None},
-    )
+    words = f"{EFFECTS[name]} in structure"
+    return judge_contrast(collect(results, _loss), place, SQUARE[name], "structure", words)
 
 
 def judge_inside(results: Results, spec: SearchSpec) -> Finding:
     """Judge by the choices at an end of the grid."""
     ends = {cell.loss: ends_of(spec, result.metrics["choice"]) for cell, result in results.items()}
-    edge = [f"{ARMS[loss].label} ({' and '.join(names)})" for loss, names in ends.items() if names]
+    at_end = [f"{ARMS[loss].label} ({' and '.join(names)})" for loss, names in ends.items() if names]
     return Finding(
-        not edge,
-        f"{len(edge)} of {len(ends)} choices lie at an end{': ' + ', '.join(edge) if edge else ''}.",
-        {"edge": len(edge), "choices": len(ends)},
+        not at_end,
+        f"{len(at_end)} of {len(ends)} choices lie at an end{': ' + ', '.join(at_end) if at_end else ''}.",
+        {"at_end": len(at_end), "choices": len(ends)},
     )
 
 
-Judge = Callable[..., Finding]
-
-
 class Question(NamedTuple):
-    """What is asked of tuned arms: the words, who answers, and whose tuning can put the answer in doubt."""
+    """What is asked of tuned arms: the words, who answers, and all arms that it needs."""
 
     text: str
-    judge: Judge
-    ours: tuple[str, ...]
-    """Arms that better tuning could make look better: one at an end of the grid, and nothing is broken."""
-    theirs: tuple[str, ...]
-    """Arms that better tuning could turn against it: one at an end of the grid, and nothing holds."""
+    judge: Callable[..., Finding]
+    arms: tuple[str, ...]
 
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """All that it needs."""
-        return tuple(dict.fromkeys((*self.ours, *self.theirs)))
+
+def _two(text: str, ours: str, theirs: str, **options: Any) -> Question:
+    return Question(text, partial(judge_two, ours=ours, theirs=theirs, **options), (ours, theirs))
 
 
 UNTIED = "those that read classes off features against untied harmonic, all others against tied"
-ABOVE = "Holds where the 95 % interval of the mean over the tasks lies above 0; broken: below"
 SQUARE_WORDS = (
     "with inner product or distance, softmax or HarMax, each of the four tuned and tied, and spherical softmax, "
     "p ~ (w . x)^2, for the inner product under HarMax"
 )
-ROOT = ARMS["harmonic_root"].label
+RULE_OF_PAPER = f"With the paper's rule for the exponent ({ARMS['harmonic_root'].label})"
+BEHIND = f"Holds where every rival's difference lies below 0 with its 95 % interval; {RULE}"
+WITHIN = f"Holds where every rival's difference lies below {MARGIN} with its 95 % interval; {RULE}"
 JUDGES: dict[str, Question] = {
     "structure_first": Question(
-        f"Harmonic loss gives more structure than every rival, each tuned, on average over the tasks ({UNTIED}). Holds "
-        f"where every rival's difference lies below 0 with its 95 % interval; {RULE}",
+        f"Harmonic loss gives more structure than every rival, each tuned, on average over the tasks ({UNTIED}). "
+        f"{BEHIND}",
         judge_first,
-        OURS,
-        RIVALS,
+        (*OURS, *RIVALS),
     ),
     "accuracy_unbeaten": Question(
         f"No rival, each tuned, is more accurate in test by more than {MARGIN} on average over the tasks ({UNTIED}). "
-        f"Holds where every rival's difference lies below {MARGIN} with its 95 % interval; {RULE}",
+        f"{WITHIN}",
         judge_unbeaten,
-        OURS,
-        RIVALS,
+        (*OURS, *RIVALS),
     ),
-    "structure_over_linear": Question(
-        "Harmonic loss gives more structure than cross-entropy, both tuned, tied and without bias (95 % interval of "
-        "the mean over the tasks above 0; broken: below)",
-        partial(judge_better, ours="harmonic", theirs="linear", score="structure"),
-        ("harmonic",),
-        ("linear",),
+    "structure_over_linear": _two(
+        f"Harmonic loss gives more structure than cross-entropy, both tuned, tied and without bias. {ABOVE}",
+        "harmonic",
+        "linear",
     ),
-    "accuracy_over_linear": Question(
-        "Harmonic loss is more accurate in test than cross-entropy, both tuned, tied and without bias (95 % interval "
-        "of the mean over the tasks above 0; broken: below)",
-        partial(judge_better, ours="harmonic", theirs="linear", score="accuracy"),
-        ("harmonic",),
-        ("linear",),
+    "accuracy_over_linear": _two(
+        f"Harmonic loss is more accurate in test than cross-entropy, both tuned, tied and without bias. {ABOVE}",
+        "harmonic",
+        "linear",
+        score="accuracy",
     ),
-    "untied_over_linear": Question(
+    "untied_over_linear": _two(
         "Harmonic loss gives more structure in the input embedding than cross-entropy, both tuned, untied and without "
-        "bias (95 % interval of the mean over the tasks above 0; broken: below)",
-        partial(judge_better, ours="harmonic_untied", theirs="linear_untied", score="structure"),
-        ("harmonic_untied",),
-        ("linear_untied",),
+        f"bias. {ABOVE}",
+        "harmonic_untied",
+        "linear_untied",
     ),
-    "root_over_two": Question(
-        f"With the paper's rule for the exponent ({ROOT}) harmonic loss gives more structure than with 2, both tuned "
-        "and tied (95 % interval of the mean over the tasks above 0; broken: below)",
-        partial(judge_better, ours="harmonic_root", theirs="harmonic", score="structure"),
-        ("harmonic_root",),
-        ("harmonic",),
+    "root_over_two": _two(
+        f"{RULE_OF_PAPER} harmonic loss gives more structure than with 2, both tuned and tied. {ABOVE}",
+        "harmonic_root",
+        "harmonic",
     ),
     "root_first": Question(
-        f"With the paper's rule for the exponent ({ROOT}) harmonic loss gives more structure than every tied rival, "
-        "each tuned, on average over the tasks. Holds where every rival's difference lies below 0 with its 95 % "
-        f"interval; {RULE}",
-        partial(judge_first, ours="harmonic_root"),
-        ("harmonic_root",),
-        TIED_RIVALS,
+        f"{RULE_OF_PAPER} harmonic loss gives more structure than every tied rival, each tuned, on average over the "
+        f"tasks. {BEHIND}",
+        partial(judge_first, rivals=TIED_RIVALS, ours="harmonic_root"),
+        ("harmonic_root", *TIED_RIVALS),
     ),
     "root_unbeaten": Question(
-        f"With the paper's rule for the exponent ({ROOT}) no tied rival, each tuned, is more accurate in test by more "
-        f"than {MARGIN} on average over the tasks. Holds where every rival's difference lies below {MARGIN} with its "
-        f"95 % interval; {RULE}",
-        partial(judge_unbeaten, ours="harmonic_root"),
-        ("harmonic_root",),
-        TIED_RIVALS,
+        f"{RULE_OF_PAPER} no tied rival, each tuned, is more accurate in test by more than {MARGIN} on average over "
+        f"the tasks. {WITHIN}",
+        partial(judge_unbeaten, rivals=TIED_RIVALS, ours="harmonic_root"),
+        ("harmonic_root", *TIED_RIVALS),
     ),
-    "tying_is_nothing": Question(
+    "tying_is_nothing": _two(
         "Untying, and the other initial weights that come with it, change the structure under harmonic loss by less "
-        f"than {MARGIN} (95 % interval of the mean over the tasks inside; broken: outside)",
-        partial(judge_alike, ours="harmonic_untied", theirs="harmonic"),
-        *(("harmonic", "harmonic_untied"),) * 2,
+        f"than {MARGIN}. {ALIKE}",
+        "harmonic_untied",
+        "harmonic",
+        rule=alike,
     ),
-    "bias_is_nothing": Question(
-        f"A bias changes the structure under cross-entropy by less than {MARGIN} (95 % interval of the mean over the "
-        "tasks inside; broken: outside)",
-        partial(judge_alike, ours="linear_bias", theirs="linear"),
-        *(("linear", "linear_bias"),) * 2,
+    "bias_is_nothing": _two(
+        f"A bias changes the structure under cross-entropy by less than {MARGIN}. {ALIKE}",
+        "linear_bias",
+        "linear",
+        rule=alike,
     ),
     "tuned_distance": Question(
         f"The distance gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
         partial(judge_effect, name="distance"),
         CORNERS,
-        CORNERS,
     ),
     "tuned_harmax": Question(
         f"HarMax gives structure: its main effect lies above 0, {SQUARE_WORDS}. {ABOVE}",
         partial(judge_effect, name="HarMax"),
-        CORNERS,
         CORNERS,
     ),
     "tuned_interaction": Question(
@@ -230,10 +198,9 @@ JUDGES: dict[str, Question] = {
         f"{ABOVE}",
         partial(judge_effect, name="interaction"),
         CORNERS,
-        CORNERS,
     ),
 }
-DOUBT = "Not decided where an arm that could turn it was tuned to an end of the grid"
+DOUBT = "Not decided where an arm that the answer rests on was tuned to an end of the grid"
 UNTUNED, INSIDE = "untuned_structure_first", "choices_inside"
 TIED_UNTUNED = {
     "mlp": "As in the authors' code cross-entropy alone has a bias; all are tied but for the losses that read classes "
@@ -257,11 +224,11 @@ def claims_of(model: str) -> tuple[Claim, ...]:
         *(
             Claim(
                 f"{name}_{model}",
-                f"{text}. {DOUBT} ({BODIES[model]}, matched protocol).",
+                f"{question.text}. {DOUBT} ({BODIES[model]}, matched protocol).",
                 "Not reported.",
                 control=True,
             )
-            for name, (text, *_) in JUDGES.items()
+            for name, question in JUDGES.items()
         ),
         Claim(
             f"{INSIDE}_{model}",
@@ -288,7 +255,7 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
     needed = APPENDIX if untuned else JUDGES[name].arms
     own = [cell for cell in cells if (cell.protocol, cell.model) == (protocol, model) and cell.loss in needed]
     missing = set(needed) - {cell.loss for cell in own}
-    about_all = untuned or JUDGES[name].theirs == RIVALS
+    about_all = untuned or set(RIVALS) <= set(needed)
     if missing and not (about_all and {"harmonic", "linear"} <= {cell.loss for cell in own}):
         own = []  # of all rivals one is enough to say something about, though the claim stays open
     short = spec.too_short(full, model) or f"{len(missing)} arms were not run." * bool(missing)
@@ -296,12 +263,19 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
 
 
 def in_doubt(results: Results, place: Place, question: Question, spec: SearchSpec) -> Finding:
-    """Answer a question, unless an arm that was tuned to an end of the grid could answer it otherwise."""
+    """Answer a question, unless it rests on an arm that was tuned to an end of the grid.
+
+    That a claim holds, or how two arms differ, rests on all arms; that a claim about all is broken on any one of those
+    that break it, and on what it is held against. A better setting could be worse in structure, which is not searched
+    for, so that no side of a comparison is above doubt.
+    """
     finding = question.judge(results, place=place)
     chosen = {cell.loss: result.metrics["choice"] for cell, result in results.items()}
-    could = {True: question.theirs, False: question.ours, None: ()}[finding.holds]
-    at_end = [ARMS[loss].label for loss, choice in chosen.items() if loss in could and ends_of(spec, choice)]
-    if not at_end:
+    at_end = {loss for loss, choice in chosen.items() if ends_of(spec, choice)}
+    breaking = finding.numbers.get(BREAKING) if finding.holds is False else None
+    rests_on = [set(pair) for pair in breaking.items()] if breaking else [set(chosen)]
+    if finding.holds is None or any(not arms & at_end for arms in rests_on):
         return finding
-    words = f"{finding.sentence} Not decided, since tuned to an end of the grid: {', '.join(at_end)}."
+    told = ", ".join(ARMS[loss].label for loss in chosen if loss in at_end & set().union(*rests_on))
+    words = f"{finding.sentence} Not decided, since tuned to an end of the grid: {told}."
     return finding._replace(holds=None, sentence=words)

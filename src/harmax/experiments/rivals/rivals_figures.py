@@ -9,11 +9,10 @@ import numpy as np
 
 from harmax.experiments import drawing
 from harmax.experiments.algorithmic.runs import TITLES
-from harmax.experiments.palette import MODEL_STYLES
 from harmax.experiments.rivals.ablation_figures import draw_switches
 from harmax.experiments.rivals.arms import ARMS, RivalCell
 from harmax.experiments.rivals.comparisons import reference_of
-from harmax.experiments.rivals.drawn import draw_effects
+from harmax.experiments.rivals.drawn import add_legend, draw_effects
 from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, per_seed, versus
 from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
 from harmax.experiments.spec import Picture
@@ -91,10 +90,7 @@ def draw_comparisons(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, loss
         axes.set_title(columns[place].words, fontsize=9)
         axes.locator_params(axis="x", nbins=3)
     figure.supxlabel(f"{SCORES[score]}, minus harmonic's", fontsize=9)
-    handles = [
-        drawing.mark_handle(BODIES[model], MODEL_STYLES[model, "linear"].marker, "#444444") for model in spec.models
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=2)
+    add_legend(figure, spec.models)
     return figure
 
 

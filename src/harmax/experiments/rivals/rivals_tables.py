@@ -70,7 +70,7 @@ def compared(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, base: str, m
 
 
 def verdict_table(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, base: str) -> Table:
-    """Count on how many tasks (and models) each loss is better, worse or undecided against a reference."""
+    """Count on how many tasks each loss is better, worse or undecided against a reference."""
     whole = [place for place in spec.places() if place.protocol == protocol]
     rows = []
     for measure, words in MEASURES.items():
@@ -90,8 +90,7 @@ def verdict_table(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, base: s
                 }
             )
     how = "each loss tuned" if protocol == "matched" else "untuned"
-    counted = "tasks" if len(whole) == 1 else "pairs of task and model"
-    title = f"{VERDICTS_AGAINST} {ARMS[base].label}, {counted}; {protocol} protocol, {how}"
+    title = f"{VERDICTS_AGAINST} {ARMS[base].label}, tasks; {protocol} protocol, {how}"
     return Table(title, tuple(rows))
 
 

@@ -25,7 +25,7 @@ from harmax.files import DamagedError, read_json, write_json
 from harmax.store import CellResult
 
 TIE = 0.01
-SHARE_OF_WORK = 0.5  # for progress: about what the search takes of all
+SHARE_OF_WORK = 0.6  # for progress: about what the search takes of all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ def trials(spec: SearchSpec, pairs: Iterable[tuple[str, str]]) -> list[Trial]:
 
 
 def trial_settings(spec: SearchSpec, trial: Trial) -> Settings:
-    """Return how a trial is trained: as the final runs, but shorter and with its own two numbers."""
+    """Return how a trial is trained: as the final runs, for its own epochs and with its own two numbers."""
     how = settings_of(trial.protocol, trial.model, trial.loss, epochs=spec.search_epochs(trial.model))
     return replace(how, learning_rate=trial.learning_rate, weight_decay=trial.weight_decay)
 
