@@ -14,6 +14,7 @@ from harmax.experiments.rivals.ablation import CLAIMS, EXPERIMENT, FULL, Ablatio
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES
 from harmax.experiments.rivals.comparisons import ELSEWHERE
 from harmax.experiments.rivals.outcomes import (
+    PAPERS_TASKS,
     Place,
     collect,
     compact,
@@ -61,6 +62,12 @@ def test_planted_scores_give_planted_verdicts(scores: Scores, expected: tuple[st
 def test_too_few_seeds_or_epochs_decide_nothing() -> None:
     for spec in (AblationSpec(seeds=(0, 1, 2)), AblationSpec(seeds=SPEC.seeds, mlp_epochs=6999)):
         assert set(verdicts(TOGETHER, spec).values()) == {NOT_DECIDED}
+
+
+def test_of_fewer_tasks_only_what_asks_for_no_others_is_decided() -> None:
+    spec = AblationSpec(seeds=SPEC.seeds, tasks=PAPERS_TASKS)
+    found = verdicts(TOGETHER, spec)
+    assert {name for name, verdict in found.items() if verdict != NOT_DECIDED} == {"both_needed"}
 
 
 def test_effects_are_the_usual_ones_of_two_switches() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from harmax.experiments.algorithmic.training import train
+from harmax.experiments.rivals.comparisons import WITHOUT
 from harmax.experiments.rivals.exponents import (
     CLAIMS,
     EXPERIMENT,
@@ -21,6 +22,7 @@ from harmax.experiments.rivals.exponents import (
     summarize,
 )
 from harmax.experiments.rivals.exponents_figures import arm_of
+from harmax.experiments.rivals.outcomes import PAPERS_TASKS
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
 from harmax.report.figures import house_style
 from harmax.store import CellResult
@@ -60,8 +62,21 @@ def test_differences_about_the_margin_decide_nothing() -> None:
     assert by_claim["two_structure_mlp_matched"] == NOT_DECIDED
 
 
-def test_too_few_seeds_epochs_or_exponents_decide_nothing() -> None:
-    for change in ({"seeds": (0, 1)}, {"mlp_epochs": 10}, {"exponents": (2.0, 4.0, 8.0)}):
+def test_means_over_tasks_are_shown_without_each_task() -> None:
+    found = planted(
+        cells(SPEC), lambda cell: 0.9 if cell.exponent == 8 and cell.task == "lattice" else 0.4, exponent=2.5
+    )
+    (table,) = (one for one in summarize(SPEC, found).tables if one.title == WITHOUT)
+    rows = {(row["protocol"], row["models"], row["of"]): row for row in table.rows}
+    assert {protocol for protocol, _, _ in rows} == {"matched"}  # the authors' two tasks make no mean to take apart
+    shown = rows["matched", "MLPs", "exponent 8 minus 2"]
+    assert shown["all tasks"].startswith("+0.1")
+    assert shown["without Lattice"].startswith(("+0.0", "-0.0"))
+    assert len(rows) == 2 * len(EXPONENTS)
+
+
+def test_too_few_seeds_epochs_tasks_or_exponents_decide_nothing() -> None:
+    for change in ({"seeds": (0, 1)}, {"mlp_epochs": 10}, {"tasks": PAPERS_TASKS}, {"exponents": (2.0, 4.0, 8.0)}):
         assert set(verdicts(falling, replace(SPEC, **change))) == {NOT_DECIDED}
 
 

@@ -189,8 +189,8 @@ def _judge(claim: Claim, spec: AblationSpec, results: Results) -> Verdict:
     own = [cell for cell in cells(spec) if (cell.protocol, cell.model) == (protocol, model)]
     if name == "both_needed":
         own = [cell for cell in own if cell.task in PAPERS_TASKS] if set(PAPERS_TASKS) <= set(place.tasks) else []
-    judge = partial(JUDGES[name], place=place)
-    return conclude(claim.id, judge, own, results, too_short=spec.too_short(FULL, model))
+    short = spec.too_short(FULL, place, PAPERS_TASKS if name == "both_needed" else None)
+    return conclude(claim.id, partial(JUDGES[name], place=place), own, results, too_short=short)
 
 
 def summarize(spec: AblationSpec, results: Results) -> Summary:

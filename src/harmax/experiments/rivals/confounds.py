@@ -197,7 +197,7 @@ def _judge(claim: Claim, spec: ConfoundSpec, results: Results) -> Verdict:
     def answer(found: Results) -> Finding:
         return question.judge(outcomes_of(found), place)
 
-    return conclude(claim.id, answer, own, results, too_short=spec.too_short(FULL, model))
+    return conclude(claim.id, answer, own, results, too_short=spec.too_short(FULL, place))
 
 
 def summarize(spec: ConfoundSpec, results: Results) -> Summary:

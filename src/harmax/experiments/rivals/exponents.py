@@ -22,7 +22,7 @@ from harmax.analysis.arrays import rank_correlation
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
-from harmax.experiments.rivals.comparisons import RULE, all_below, structure_tables
+from harmax.experiments.rivals.comparisons import RULE, all_below, structure_tables, without_one
 from harmax.experiments.rivals.exponents_figures import LEARNED, arm_of, figures, learned_exponents
 from harmax.experiments.rivals.outcomes import (
     BODIES,
@@ -37,7 +37,7 @@ from harmax.experiments.rivals.outcomes import (
     epoch_row,
     mean_of,
     per_seed,
-    written,
+    with_p,
 )
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
 from harmax.store import CellResult
@@ -134,7 +134,7 @@ def judge_unbeaten(results: Results, place: Place, arms: Sequence[str], ours: st
     return Finding(
         answer.holds,
         f"Of the others {answer.best} is the best: its {SCORES[score]} minus that of "
-        f"{'the learnable one' if ours == LEARNED else ours} is {written(answer.found[answer.best])}, mean of "
+        f"{'the learnable one' if ours == LEARNED else ours} is {with_p(answer.found[answer.best])}, mean of "
         f"{len(place.tasks)} tasks.{answer.in_doubt}",
         answer.numbers,
     )
@@ -169,7 +169,7 @@ def _judge(claim: Claim, spec: ExponentSpec, results: Results) -> Verdict:
         ours, score, _ = UNBEATEN[name]
         own = own if ours in spec.arms else []
         judge = partial(judge_unbeaten, place=place, arms=spec.arms, ours=ours, score=score)
-    short = spec.too_short(FULL, model) or "Not all exponents were run." * (spec.exponents != FULL.exponents)
+    short = spec.too_short(FULL, place) or "Not all exponents were run." * (spec.exponents != FULL.exponents)
     return conclude(claim.id, judge, own, results, too_short=short)
 
 
@@ -198,9 +198,14 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
         f"The learnable exponent after training, from {START:g}",
         tuple(_learned_row(outcomes, place) for place in places if len(place.tasks) == 1),
     )
+    over_two = {
+        f"exponent {arm} minus 2": {arm: 1.0, "2": -1.0} for arm in spec.arms if arm != "2" and "2" in spec.arms
+    }
     labels = {arm: arm for arm in spec.arms}
-    tables = (scores, epochs, learned, *structure_tables(outcomes, spec.places(), labels))
-    return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
+    robust = without_one(outcomes, spec.places(), over_two)
+    tables = (scores, robust, epochs, learned, *structure_tables(outcomes, spec.places(), labels))
+    verdicts = tuple(_judge(claim, spec, results) for claim in CLAIMS)
+    return Summary(verdicts, tuple(table for table in tables if table.rows))
 
 
 def _learned_row(outcomes: Any, place: Place) -> dict[str, Any]:

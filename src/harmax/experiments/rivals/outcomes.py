@@ -15,7 +15,7 @@ the interval and the tests are over seeds. They speak of other seeds, not of oth
 
 # K shown tokens, D features
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -82,11 +82,19 @@ class StudySpec(Spec):
         """List every protocol and model, with all tasks of the protocol."""
         return [Place(one, model, self.tasks_under(one)) for one in self.protocols for model in self.models]
 
-    def too_short(self, full: "StudySpec", *models: str) -> str:
-        """Say why this spec decides nothing about these models, held against the full one; empty where it can."""
-        for model in models:
-            if self.epochs(model) < full.epochs(model):
-                return f"Only {self.epochs(model)} of {full.epochs(model)} epochs were run."
+    def too_short(self, full: "StudySpec", place: "Place", tasks: Collection[str] | None = None) -> str:
+        """Say why this spec decides nothing about a place, held against the full one; empty where it can.
+
+        Args:
+            full: the spec that decides.
+            place: protocol, model and the tasks that were run.
+            tasks: those that a claim needs; None: all that the full spec has under the protocol.
+        """
+        ran, asked = self.epochs(place.model), full.epochs(place.model)
+        if ran < asked:
+            return f"Only {ran} of {asked} epochs were run."
+        if missing := set(full.tasks_under(place.protocol) if tasks is None else tasks) - set(place.tasks):
+            return f"{len(missing)} tasks were not run."
         return f"Only {len(self.seeds)} of at least {LEAST_SEEDS} seeds were run." * (len(self.seeds) < LEAST_SEEDS)
 
 
