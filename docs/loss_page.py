@@ -15,9 +15,10 @@ from harmax.experiments import EXPERIMENTS
 from harmax.experiments.algorithmic.protocols import POWERED
 from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.rivals.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
-from harmax.experiments.rivals.comparisons import MEASURES, WITHOUT
+from harmax.experiments.rivals.comparisons import MEASURES
 from harmax.experiments.rivals.outcomes import BODIES, structure_score
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
+from harmax.experiments.rivals.shared_tables import WITHOUT
 from harmax.experiments.spec import verdict_words
 
 STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")

@@ -16,9 +16,9 @@ from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.runs import LEAST_SEEDS
 from harmax.experiments.rivals import ablation, confounds, exponents, rivals
 from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, reads_out, settings_of
-from harmax.experiments.rivals.comparisons import WITHOUT
 from harmax.experiments.rivals.outcomes import LATE, MARGIN, WINDOW
 from harmax.experiments.rivals.rivals_claims import CORNERS
+from harmax.experiments.rivals.shared_tables import WITHOUT
 from harmax.experiments.spec import Experiment
 from harmax.losses import LargeMarginHead, SphericalHead
 from planted_studies import planted

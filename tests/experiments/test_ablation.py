@@ -12,7 +12,6 @@ from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.training import RunCell, split_of, train
 from harmax.experiments.rivals.ablation import CLAIMS, EXPERIMENT, FULL, AblationSpec, cells, settings_of, summarize
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES
-from harmax.experiments.rivals.comparisons import ELSEWHERE
 from harmax.experiments.rivals.outcomes import (
     PAPERS_TASKS,
     Place,
@@ -22,6 +21,7 @@ from harmax.experiments.rivals.outcomes import (
     epochs_versus,
     structure_score,
 )
+from harmax.experiments.rivals.shared_tables import ELSEWHERE
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
 from harmax.store import CellResult
 from planted_studies import planted

@@ -9,7 +9,6 @@ import pytest
 from harmax.data import audit
 from harmax.experiments.algorithmic.protocols import settings
 from harmax.experiments.algorithmic.training import split_of, stacks_of
-from harmax.experiments.rivals.comparisons import WITHOUT
 from harmax.experiments.rivals.conditions import CONDITIONS, HEADS, MATCHED, ConfoundCell, outcomes_of
 from harmax.experiments.rivals.confounds import (
     CHANGES,
@@ -23,6 +22,7 @@ from harmax.experiments.rivals.confounds import (
     settings_of,
     summarize,
 )
+from harmax.experiments.rivals.shared_tables import WITHOUT
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context, Table
 from harmax.report.figures import house_style
 from planted_studies import planted

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from harmax.experiments.algorithmic.training import train
-from harmax.experiments.rivals.comparisons import WITHOUT
 from harmax.experiments.rivals.exponents import (
     CLAIMS,
     EXPERIMENT,
@@ -23,6 +22,7 @@ from harmax.experiments.rivals.exponents import (
 )
 from harmax.experiments.rivals.exponents_figures import arm_of
 from harmax.experiments.rivals.outcomes import PAPERS_TASKS
+from harmax.experiments.rivals.shared_tables import WITHOUT
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
 from harmax.report.figures import house_style
 from harmax.store import CellResult

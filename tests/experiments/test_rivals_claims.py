@@ -11,22 +11,13 @@ from harmax.analysis import bootstrap_interval, paired_difference
 from harmax.data import find_task
 from harmax.experiments.algorithmic.measures import shared_level
 from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, RivalCell, reads_out, settings_of
-from harmax.experiments.rivals.comparisons import (
-    ELSEWHERE,
-    PASSING,
-    SIGNIFICANT,
-    WITHOUT,
-    all_below,
-    compare_all,
-    effect_rows,
-    reference_of,
-    structure_tables,
-)
+from harmax.experiments.rivals.comparisons import SIGNIFICANT, all_below, compare_all, effect_rows, reference_of
 from harmax.experiments.rivals.outcomes import MARGIN, SCORES, Place, collect
 from harmax.experiments.rivals.rivals import FULL, MLP, TRANSFORMER, RivalsSpec, cells, summarize
 from harmax.experiments.rivals.rivals_claims import CORNERS, INSIDE, JUDGES, SQUARE, claims_of, judge
 from harmax.experiments.rivals.rivals_figures import UNTIED
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE
+from harmax.experiments.rivals.shared_tables import ELSEWHERE, PASSING, WITHOUT, structure_tables
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Table
 from harmax.report.figures import house_style
 from harmax.store import CellResult

@@ -23,17 +23,9 @@ from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
 from harmax.experiments.rivals.ablation_figures import HEADS, SWITCHES, figures
-from harmax.experiments.rivals.comparisons import (
-    RULE,
-    all_below,
-    effect_rows,
-    judge_contrast,
-    structure_tables,
-    without_one,
-)
+from harmax.experiments.rivals.comparisons import RULE, all_below, effect_rows, judge_contrast
 from harmax.experiments.rivals.outcomes import (
     BODIES,
-    EPOCHS_TITLE,
     PAPERS_TASKS,
     SCORES,
     Place,
@@ -41,12 +33,12 @@ from harmax.experiments.rivals.outcomes import (
     collect,
     compact,
     contrast,
-    epoch_row,
     mean_of,
     versus,
     with_p,
     written,
 )
+from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
 from harmax.store import CellResult
 
@@ -208,16 +200,8 @@ def summarize(spec: AblationSpec, results: Results) -> Summary:
     effects = Table(
         "Effects of the two switches, paired over seeds: mean [95 %]", tuple(effect_rows(outcomes, places, SWITCHES))
     )
-    epochs = Table(
-        EPOCHS_TITLE,
-        tuple(
-            {**place.columns, "head": HEADS[head].label, **epoch_row(outcomes, place, head)}
-            for place in places
-            if len(place.tasks) == 1
-            for head in HEADS
-        ),
-    )
     labels = {head: style.label for head, style in HEADS.items()}
+    epochs = epoch_table(outcomes, spec.places(), labels, "head")
     robust = without_one(outcomes, spec.places(), {**SWITCHES, **OVER_NEITHER})
     tables = (scores, effects, robust, epochs, *structure_tables(outcomes, spec.places(), labels))
     tables = tuple(table for table in tables if table.rows)

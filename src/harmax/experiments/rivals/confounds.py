@@ -20,16 +20,7 @@ from functools import partial
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import train
-from harmax.experiments.rivals.comparisons import (
-    ABOVE,
-    ALIKE,
-    RULE,
-    all_below,
-    effect_rows,
-    judge_contrast,
-    structure_tables,
-    without_one,
-)
+from harmax.experiments.rivals.comparisons import ABOVE, ALIKE, RULE, all_below, effect_rows, judge_contrast
 from harmax.experiments.rivals.conditions import (
     CONDITIONS,
     HEADS,
@@ -42,7 +33,6 @@ from harmax.experiments.rivals.conditions import (
 from harmax.experiments.rivals.confounds_figures import figures
 from harmax.experiments.rivals.outcomes import (
     BODIES,
-    EPOCHS_TITLE,
     SCORES,
     Outcomes,
     Place,
@@ -50,10 +40,10 @@ from harmax.experiments.rivals.outcomes import (
     alike,
     compact,
     contrast,
-    epoch_row,
     mean_of,
     written,
 )
+from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
 from harmax.store import CellResult
 
@@ -223,21 +213,12 @@ def summarize(spec: ConfoundSpec, results: Results) -> Summary:
             for arm, label in arms.items()
         ),
     )
-    epochs = Table(
-        EPOCHS_TITLE,
-        tuple(
-            {**place.columns, "arm": label, **epoch_row(outcomes, place, arm)}
-            for place in places
-            if len(place.tasks) == 1
-            for arm, label in arms.items()
-        ),
-    )
     tables = (
         Table(GAINS_TITLE, tuple(effect_rows(outcomes, places, gains))),
         Table(CHANGES_TITLE, tuple(effect_rows(outcomes, places, changes)) if changes else ()),
         without_one(outcomes, spec.places(), gains),
         scores,
-        epochs,
+        epoch_table(outcomes, spec.places(), arms),
         *structure_tables(outcomes, spec.places(), arms),
     )
     # Whose data a run has is in its condition.

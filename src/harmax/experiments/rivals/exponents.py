@@ -22,11 +22,10 @@ from harmax.analysis.arrays import rank_correlation
 from harmax.experiments.algorithmic import anchors
 from harmax.experiments.algorithmic.protocols import Settings, settings
 from harmax.experiments.algorithmic.training import RunCell, train
-from harmax.experiments.rivals.comparisons import RULE, all_below, structure_tables, without_one
+from harmax.experiments.rivals.comparisons import RULE, all_below
 from harmax.experiments.rivals.exponents_figures import LEARNED, arm_of, figures, learned_exponents
 from harmax.experiments.rivals.outcomes import (
     BODIES,
-    EPOCHS_TITLE,
     MARGIN,
     PAPERS_TASKS,
     SCORES,
@@ -34,11 +33,11 @@ from harmax.experiments.rivals.outcomes import (
     StudySpec,
     collect,
     compact,
-    epoch_row,
     mean_of,
     per_seed,
     with_p,
 )
+from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
 from harmax.store import CellResult
 
@@ -185,15 +184,6 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
             for score, words in SCORES.items()
         ),
     )
-    epochs = Table(
-        EPOCHS_TITLE,
-        tuple(
-            {**place.columns, "exponent": arm, **epoch_row(outcomes, place, arm)}
-            for place in places
-            if len(place.tasks) == 1
-            for arm in spec.arms
-        ),
-    )
     learned = Table(
         f"The learnable exponent after training, from {START:g}",
         tuple(_learned_row(outcomes, place) for place in places if len(place.tasks) == 1),
@@ -202,6 +192,7 @@ def summarize(spec: ExponentSpec, results: Results) -> Summary:
         f"exponent {arm} minus 2": {arm: 1.0, "2": -1.0} for arm in spec.arms if arm != "2" and "2" in spec.arms
     }
     labels = {arm: arm for arm in spec.arms}
+    epochs = epoch_table(outcomes, spec.places(), labels, "exponent")
     robust = without_one(outcomes, spec.places(), over_two)
     tables = (scores, robust, epochs, learned, *structure_tables(outcomes, spec.places(), labels))
     verdicts = tuple(_judge(claim, spec, results) for claim in CLAIMS)

@@ -17,7 +17,7 @@ the interval and the tests are over seeds. They speak of other seeds, not of oth
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from harmax.analysis import (
 from harmax.data import PROTOCOLS, TASKS, Structure
 from harmax.experiments import drawing
 from harmax.experiments.algorithmic import anchors
-from harmax.experiments.algorithmic.epochs import in_epochs
 from harmax.experiments.algorithmic.measures import MAIN, last_embedding, measure
 from harmax.experiments.algorithmic.runs import LEAST_SEEDS, TITLES
 from harmax.experiments.algorithmic.training import RunCell, task_of
@@ -46,10 +45,6 @@ PAPERS_TASKS = ("lattice", "modular_addition")
 """On which the paper's own ablation, exponents and rivals are."""
 POINTS_KEPT = 64  # of a learning curve
 WINDOW = 20  # epochs in a row above 0.9
-EPOCHS_TITLE = (
-    "Epochs from which runs have learnt and generalise: above 0.9 for 20 in a row, in training with dropout where "
-    "there is some, so that a run can generalise and not have learnt; never counts as infinity"
-)
 LATE = 0.1
 """Share of the training that counts as its end, in the search and in scores, so that one bad epoch does not decide."""
 SAME = 1e-6  # of the greatest entry: rows that differ by less, in all features, are the same in float32
@@ -258,21 +253,6 @@ def mean_of(outcomes: Outcomes, place: Place, arm: str, score: str) -> str | Non
     """Write the mean over seeds of one arm's score, with its interval."""
     found = list(per_seed(outcomes, place, {arm: 1.0}, score).values())
     return str(bootstrap_interval(found, statistic="mean")) if found else None
-
-
-def epoch_row(outcomes: Outcomes, place: Place, arm: str) -> dict[str, Any]:
-    """Tabulate when one arm learns and generalises on one task."""
-    (task,) = place.tasks
-    found = list(outcomes.get((place.protocol, place.model, task, arm), {}).values())
-    epochs = {side: [result.metrics[f"{side}_epoch"] for result in found] for side in ("train", "test")}
-    return {
-        "runs": len(found),
-        "diverged": sum(result.metrics["diverged_at"] is not None for result in found),
-        "learn": sum(epoch is not None for epoch in epochs["train"]),
-        "generalise": sum(epoch is not None for epoch in epochs["test"]),
-        "training, median [95 %]": in_epochs(bootstrap_interval(epochs["train"])) if found else None,
-        "test, median [95 %]": in_epochs(bootstrap_interval(epochs["test"])) if found else None,
-    }
 
 
 def above_zero(found: PairedDifference) -> bool | None:

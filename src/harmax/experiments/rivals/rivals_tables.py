@@ -4,7 +4,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harmax.experiments.algorithmic.epochs import in_epochs
 from harmax.experiments.algorithmic.runs import TITLES
@@ -17,23 +17,11 @@ from harmax.experiments.rivals.comparisons import (
     compare_all,
     effect_rows,
     reference_of,
-    structure_tables,
-    without_one,
 )
-from harmax.experiments.rivals.outcomes import (
-    BODIES,
-    EPOCHS_TITLE,
-    SCORES,
-    Outcomes,
-    Place,
-    collect,
-    epoch_row,
-    mean_of,
-    versus,
-    written,
-)
+from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, mean_of, versus, written
 from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
 from harmax.experiments.rivals.search import SearchSpec, ends_of
+from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Table
 from harmax.store import CellResult
 
@@ -48,16 +36,17 @@ SQUARE_TITLE = "Tuned: distance and HarMax crossed"
 def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
     """Return all tables, those without a row left out."""
     outcomes = collect(results, lambda cell: cell.loss)
+    labels = {loss: ARMS[loss].label for loss in spec.losses}
     made = [
         *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
         *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
         square_table(spec, outcomes),
         robust_table(spec, outcomes),
         score_table(spec, outcomes),
-        *structure_tables(outcomes, spec.places(), {loss: ARMS[loss].label for loss in spec.losses}),
+        *structure_tables(outcomes, spec.places(), labels),
         comparison_table(spec, outcomes),
         search_table(spec, results),
-        epoch_table(spec, outcomes),
+        epoch_table(outcomes, spec.places(), labels, "loss"),
     ]
     return tuple(table for table in made if table.rows)
 
@@ -186,21 +175,3 @@ def search_table(spec: SearchSpec, results: Results) -> Table:
         f"The search: test accuracy by learning rate, weight decay; {len(spec.search_seeds)} held-out seeds; {tasks}",
         tuple(rows),
     )
-
-
-def epoch_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
-    """Tabulate when every loss learns and generalises."""
-    rows: list[dict[str, Any]] = [
-        {
-            "protocol": place.protocol,
-            "models": BODIES[place.model],
-            "task": TITLES[task],
-            "loss": ARMS[loss].label,
-            **epoch_row(outcomes, place._replace(tasks=(task,)), loss),
-        }
-        for place in spec.places()
-        for task in place.tasks
-        for loss in spec.losses
-        if (place.protocol, place.model, task, loss) in outcomes
-    ]
-    return Table(EPOCHS_TITLE, tuple(rows))
