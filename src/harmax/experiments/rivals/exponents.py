@@ -35,7 +35,7 @@ from harmax.experiments.rivals.outcomes import (
     compact,
     mean_of,
     per_seed,
-    with_p,
+    written,
 )
 from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
@@ -133,7 +133,7 @@ def judge_unbeaten(results: Results, place: Place, arms: Sequence[str], ours: st
     return Finding(
         answer.holds,
         f"Of the others {answer.best} is the best: its {SCORES[score]} minus that of "
-        f"{'the learnable one' if ours == LEARNED else ours} is {with_p(answer.found[answer.best])}, mean of "
+        f"{'the learnable one' if ours == LEARNED else ours} is {written(answer.found[answer.best])}, mean of "
         f"{len(place.tasks)} tasks.{answer.in_doubt}",
         answer.numbers,
     )

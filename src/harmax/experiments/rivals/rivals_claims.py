@@ -60,8 +60,8 @@ def judge_first(results: Results, place: Place, rivals: Sequence[str] = RIVALS, 
     return Finding(
         answer.holds,
         f"Clearly behind are {len(behind)} of {len(pairs)}. The strongest rival is {ARMS[answer.best].label}: "
-        f"structure {written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of "
-        f"{len(place.tasks)} tasks.{answer.in_doubt}",
+        f"its structure minus that of {ARMS[pairs[answer.best]].label} is {written(answer.found[answer.best])}, "
+        f"mean of {len(place.tasks)} tasks.{answer.in_doubt}",
         numbers,
     )
 
@@ -71,8 +71,8 @@ def judge_unbeaten(results: Results, place: Place, rivals: Sequence[str] = RIVAL
     answer, pairs, numbers = _held(results, place, rivals, ours, "accuracy", MARGIN)
     return Finding(
         answer.holds,
-        f"The most accurate rival is {ARMS[answer.best].label}: {SCORES['accuracy']} "
-        f"{written(answer.found[answer.best])} more than {ARMS[pairs[answer.best]].label}, mean of {len(place.tasks)} "
+        f"The most accurate rival is {ARMS[answer.best].label}: its {SCORES['accuracy']} minus that of "
+        f"{ARMS[pairs[answer.best]].label} is {written(answer.found[answer.best])}, mean of {len(place.tasks)} "
         f"tasks.{answer.in_doubt}",
         numbers,
     )
