@@ -113,7 +113,6 @@ def summarize(spec: RivalsSpec, results: Results) -> Summary:
 FULL = RivalsSpec(seeds=anchors.SEEDS)
 """Of both models; a study has one of them."""
 FEW: dict[str, Any] = dict(
-    losses=("harmonic", "linear", "supcon", "harmonic_untied", "linear_untied"),
     tasks=("modular_addition",),
     learning_rates=(2e-3, 8e-3),
     search_seeds=(2001,),
@@ -136,11 +135,18 @@ def experiment_of(model: str, *, quick: dict[str, Any]) -> Experiment[RivalsSpec
         claims=claims_of(model),
         profiles={
             "smoke": RivalsSpec(
-                seeds=(0, 1), models=(model,), authors_tasks=("lattice",), weight_decays=(0.01,), **FEW, **smoke
+                seeds=(0, 1),
+                models=(model,),
+                losses=("harmonic", "linear", "supcon"),
+                authors_tasks=("lattice",),
+                weight_decays=(0.01,),
+                **FEW,
+                **smoke,
             ),
             "quick": RivalsSpec(
                 seeds=anchors.SEEDS[:3],
                 models=(model,),
+                losses=("harmonic", "linear", "supcon", "harmonic_untied", "linear_untied"),
                 protocols=("matched",),
                 weight_decays=(0.0, 0.3),
                 **FEW,
