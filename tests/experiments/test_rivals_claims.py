@@ -200,6 +200,21 @@ def test_what_ties_is_not_first_and_what_was_not_run_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"search_mlp_epochs": 10},
+        {"search_seeds": (2001,)},
+        {"search_tasks": ("permutation",)},
+        {"learning_rates": FULL.learning_rates[:4]},
+    ],
+)
+def test_a_search_that_was_cut_down_decides_nothing_that_is_tuned(change: dict[str, Any]) -> None:
+    found = verdicts(leading, spec=replace(SPEC, models=("mlp",), **change))
+    decided = [claim for claim, verdict in found.items() if verdict != NOT_DECIDED]
+    assert decided == ["untuned_structure_first_mlp"]
+
+
+@pytest.mark.parametrize(
     ("scores", "expected"),
     [
         ({"linear": 0.3, "l2": 0.8, "spherical": 0.3, "harmonic": 0.9}, (REPRODUCED, REPRODUCED, REPRODUCED)),

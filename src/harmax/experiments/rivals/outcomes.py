@@ -110,10 +110,13 @@ class Place(NamedTuple):
         """Begin a row of a table."""
         return {"protocol": self.protocol, "models": BODIES[self.model], "task": self.words}
 
+    def alone(self) -> list["Place"]:
+        """List the tasks apart."""
+        return [self._replace(tasks=(task,)) for task in self.tasks]
+
     def each(self) -> list["Place"]:
         """List the tasks apart and, where there are several, all together."""
-        alone = [self._replace(tasks=(task,)) for task in self.tasks]
-        return [*alone, self] if len(alone) > 1 else alone
+        return [*self.alone(), self] if len(self.tasks) > 1 else self.alone()
 
 
 C = TypeVar("C", bound=RunCell)

@@ -245,9 +245,8 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
     name, model = claim.id.rsplit("_", 1)
     if name == INSIDE:
         own = [cell for cell in cells if (cell.protocol, cell.model) == ("matched", model)]
-        same = (spec.learning_rates, spec.weight_decays) == (full.learning_rates, full.weight_decays)
-        searched = Place("matched", model, spec.search_tasks)
-        short = spec.too_short(full, searched, full.search_tasks) or "The grid was cut down." * (not same)
+        # Of the tasks of the final runs the search knows nothing.
+        short = spec.too_short(full, Place("matched", model, spec.tasks), ()) or spec.search_cut(full, model)
         return conclude(claim.id, partial(judge_inside, spec=spec), own, results, too_short=short)
     untuned = name == UNTUNED
     protocol = "authors" if untuned else "matched"
@@ -259,7 +258,11 @@ def judge(claim: Claim, spec: SearchSpec, full: SearchSpec, cells: Sequence[Riva
     about_all = untuned or set(RIVALS) <= set(needed)
     if missing and not (about_all and {"harmonic", "linear"} <= {cell.loss for cell in own}):
         own = []  # of all rivals one is enough to say something about, though the claim stays open
-    short = spec.too_short(full, place) or f"{len(missing)} arms were not run." * bool(missing)
+    short = (
+        spec.too_short(full, place)
+        or ("" if untuned else spec.search_cut(full, model))
+        or f"{len(missing)} arms were not run." * bool(missing)
+    )
     return conclude(claim.id, partial(judged, place=place), own, results, too_short=short)
 
 

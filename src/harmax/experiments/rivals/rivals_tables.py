@@ -54,7 +54,7 @@ def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
 def compared(spec: "RivalsSpec", outcomes: Outcomes, protocol: str, base: str, measure: str) -> list[Compared]:
     """Compare all losses with a reference, tied or untied as they are, on every task and model of a protocol."""
     whole = [place for place in spec.places() if place.protocol == protocol]
-    places = [place._replace(tasks=(task,)) for place in whole for task in place.tasks]
+    places = [one for place in whole for one in place.alone()]
     return compare_all(outcomes, places, spec.losses, base, measure)
 
 

@@ -53,6 +53,14 @@ class SearchSpec(StudySpec):
         """Return how long a model is trained in the search."""
         return self.search_mlp_epochs if model == "mlp" else self.search_transformer_epochs
 
+    def search_cut(self, full: "SearchSpec", model: str) -> str:
+        """Say that this search is less than the full one's, so that nothing tuned by it is decided; else nothing."""
+        grids = ("learning_rates", "weight_decays", "search_tasks")
+        whole = all(set(getattr(full, grid)) <= set(getattr(self, grid)) for grid in grids)
+        enough = len(self.search_seeds) >= len(full.search_seeds)
+        long = self.search_epochs(model) >= full.search_epochs(model)
+        return "" if whole and enough and long else "The search was cut down."
+
 
 @dataclass(frozen=True)
 class Trial(RivalCell):

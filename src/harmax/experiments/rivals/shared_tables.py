@@ -36,7 +36,8 @@ def epoch_table(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, 
     """
     rows = [
         {**place.columns, column: label, **_epochs_of(outcomes[key])}
-        for place in _single(places)
+        for whole in places
+        for place in whole.alone()
         for arm, label in arms.items()
         if (key := (place.protocol, place.model, place.tasks[0], arm)) in outcomes
     ]
@@ -54,10 +55,6 @@ def _epochs_of(runs: Mapping[int, CellResult]) -> dict[str, Any]:
         "training, median [95 %]": in_epochs(bootstrap_interval(training)),
         "test, median [95 %]": in_epochs(bootstrap_interval(test)),
     }
-
-
-def _single(places: Iterable[Place]) -> list[Place]:
-    return [whole._replace(tasks=(task,)) for whole in places for task in whole.tasks]
 
 
 def without_one(outcomes: Outcomes, places: Iterable[Place], effects: Mapping[str, Mapping[str, float]]) -> Table:
@@ -101,7 +98,7 @@ def structure_tables(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[
         arms: the label of each arm.
     """
     passing, elsewhere = [], []
-    for place in _single(places):
+    for place in [one for whole in places for one in whole.alone()]:
         for arm, label in arms.items():
             there = outcomes.get((place.protocol, place.model, place.tasks[0], arm), {})
             found = [one.metrics for one in there.values()]
