@@ -1,5 +1,6 @@
 """What comes back of a training, and what is said on the way."""
 
+import contextlib
 import os
 import pickle
 import re
@@ -29,7 +30,7 @@ from ensemble.twins import (
 )
 from harmax.ensemble import History, Job, Plan, fit, fit_all
 from harmax.ensemble.fit import _fit_side_by_side
-from harmax.ensemble.parts import outline
+from harmax.ensemble.parts import Parts, outline
 from harmax.ensemble.progress import Progress
 from harmax.ensemble.trace import Traced
 from harmax.ensemble.trainer import BLOCK, Trainer
@@ -210,6 +211,38 @@ def test_one_that_fails_side_by_side_does_not_take_the_others_along() -> None:
         came.extend(asked.index(job) for job, _ in _fit_side_by_side(asked, Progress(asked, None), None, 1))
     assert sorted(came) == [1, 2]
     assert raised.value.__notes__ == ["1 of 3 ensembles could not be trained; the others are."]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
+        torch.AcceleratorError("CUDA error: out of memory"),
+        MemoryError("the memory must hold 2 runs"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("tries", [1, 2])
+def test_one_that_finds_no_memory_has_a_second_try_when_the_others_are_done(
+    alone: list[tuple[Job, History]], monkeypatch: pytest.MonkeyPatch, error: Exception, tries: int
+) -> None:
+    asked, refused = jobs(), list[Job]()
+
+    def start(job: Job, checkpoint: Path | None) -> Parts:
+        if job is asked[0] and len(refused) < tries:
+            refused.append(job)
+            raise error
+        return Parts(job, checkpoint)
+
+    monkeypatch.setattr(sys.modules[_fit_side_by_side.__module__], "Parts", start)
+    came: list[int] = []
+    outcome = pytest.raises(type(error)) if tries == 2 else contextlib.nullcontext()
+    with outcome:
+        for job, history in _fit_side_by_side(asked, Progress(asked, None), None, 1):
+            came.append(asked.index(job))
+            assert_identical(history, alone[came[-1]][1])
+    assert came == ([1] if tries == 2 else [1, 0])
+    assert len(refused) == tries
 
 
 def test_what_was_compiled_once_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

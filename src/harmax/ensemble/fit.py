@@ -95,27 +95,40 @@ def _fit_side_by_side(
 ) -> Iterator[tuple[Job, History]]:
     """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns.
 
-    One that fails does not take the others along: its error is raised when they are done.
+    One that fails does not take the others along: its error is raised when they are done. One that found no memory
+    beside the others, or beside the compilers, has a second try then.
     """
     active: dict[int, Parts] = {}
-    left, errors = len(jobs), list[Exception]()
+    left, postponed, second = len(jobs), list[int](), set[int]()
+    errors: list[Exception] = []
+
+    def failed(number: int, error: Exception) -> None:
+        if _is_want_of_memory(error) and number not in second:
+            postponed.append(number)
+        else:
+            errors.append(error)
+
     with contextlib.closing(_compiled_ahead(jobs, workers, ahead)) as upcoming:
-        while left or active:
-            compiled = next(upcoming, None)
-            if compiled is not None:
+        while left or active or postponed:
+            begun = next(upcoming, None)
+            if begun is not None:
                 left -= 1
+            elif postponed and not left and not active:
+                begun = postponed.pop(0)
+                second.add(begun)
+            if begun is not None:
                 try:
                     # The others have a block of epochs to go on with meanwhile.
-                    active[compiled] = Parts(jobs[compiled], checkpoint)
+                    active[begun] = Parts(jobs[begun], checkpoint)
                 except Exception as error:
-                    errors.append(error)
+                    failed(begun, error)
             advanced = [number for number, parts in active.items() if parts.ready]
             for number in advanced:
                 parts = active[number]
                 try:
                     done = parts.advance()
                 except Exception as error:
-                    errors.append(error)
+                    failed(number, error)
                     del active[number]
                     continue
                 tell(number, parts.status())
@@ -123,11 +136,16 @@ def _fit_side_by_side(
                     del active[number]
                     yield jobs[number], parts.history()
                     parts.forget()
-            if compiled is None and not advanced:
+            if begun is None and not advanced:
                 time.sleep(0.002)
     if errors:
         errors[0].add_note(f"{len(errors)} of {len(jobs)} ensembles could not be trained; the others are.")
         raise errors[0]
+
+
+def _is_want_of_memory(error: Exception) -> bool:
+    # CUDA's own error, unlike that of torch's allocator, has no class of its own.
+    return isinstance(error, MemoryError) or "out of memory" in str(error)
 
 
 def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> Generator[int | None]:
