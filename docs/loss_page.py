@@ -3,7 +3,6 @@
 # K shown tokens, D features
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from harmax.experiments.rivals.comparisons import MEASURES
 from harmax.experiments.rivals.outcomes import BODIES, structure_score
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
 from harmax.experiments.rivals.shared_tables import WITHOUT
-from harmax.experiments.spec import verdict_words
+from harmax.experiments.spec import said_and_rule, verdict_words
 
 STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")
 MEANS_OF = (SQUARE_TITLE, "Effects of the two switches", confounds.GAINS_TITLE, confounds.CHANGES_TITLE)
@@ -207,8 +206,8 @@ def study_section(name: str, results: Path) -> str:
     if (results / name / f"{SHOWN[name]}.png").exists():
         parts.append(f"![{name}](results/{name}/{SHOWN[name]}.png)")
     for statement, rows in asked.items():
-        said, *rule = re.split(r"\. (?=[A-Z])", statement, maxsplit=1)  # not the dot of a product
-        parts += [" ".join([f"**{said}.**", *(f"{words}." for words in rule)]), markdown(rows)]
+        said, rule = said_and_rule(f"{statement}.")
+        parts += [f"**{said}** {rule}".rstrip(), markdown(rows)]
     for table in summary["tables"]:
         shown = table["rows"]
         if table["title"].startswith(MEANS_OF):

@@ -114,6 +114,24 @@ def test_it_shows_claim_paper_result_verdict_and_command(tmp_path: Path) -> None
     assert "a < b" not in text
 
 
+def test_a_claims_rule_is_told_from_the_claim_and_a_long_table_is_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ruled = Claim("smaller", "a is less than b. Holds where the interval says so.", "Not reported.")
+    summary = Summary(
+        (Verdict("smaller", REPRODUCED, "yes"),),
+        (Table("Short", ({"x": 1},) * 30), Table("Long", tuple({"x": number} for number in range(31)))),
+    )
+    demo = replace(DEMO, claims=(ruled,), summarize=lambda spec, results: summary)
+    monkeypatch.setitem(EXPERIMENTS, "demo", demo)
+    run("demo", folder=tmp_path)
+    text = write_report(tmp_path).path.read_text()
+    assert "<strong>a is less than b.</strong> Holds where the interval says so." in text
+    short, long = text[text.index("<h3>Short") :].split("<h3>Long")
+    assert "<details>" not in short
+    assert re.search("<details><summary>31 rows</summary>.*<table>.*</table></div>.*</details>", long, re.DOTALL)
+
+
 def test_it_asks_for_nothing_from_outside_and_its_links_lead_somewhere(tmp_path: Path) -> None:
     run("demo", folder=tmp_path)
     page = Addresses()

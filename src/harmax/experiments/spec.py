@@ -5,6 +5,7 @@ frozen dataclasses of numbers, texts, booleans and tuples of them, so that they 
 A figure drawn from runs that another experiment has trained is a `view` of that experiment.
 """
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -74,6 +75,16 @@ def verdict_words(verdict: str, claim: Claim) -> str:
     """
     words = {REPRODUCED: "holds", NOT_REPRODUCED: "does not hold"}
     return words.get(verdict, verdict) if claim.control else verdict
+
+
+def said_and_rule(statement: str) -> tuple[str, str]:
+    """Return a claim's first sentence, and those after it, which say by what rule it is judged.
+
+    >>> said_and_rule("p ~ (w . x)^2 wins. Holds where it is first. Else broken.")
+    ('p ~ (w . x)^2 wins.', 'Holds where it is first. Else broken.')
+    """
+    said, *rule = re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)  # not the dot of a product
+    return said, "".join(rule)
 
 
 @dataclass(frozen=True)

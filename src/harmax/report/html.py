@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from harmax.experiments import EXPERIMENTS
-from harmax.experiments.spec import PROFILES, Claim, Experiment, Picture, Table, Verdict, verdict_words
+from harmax.experiments.spec import (
+    PROFILES,
+    Claim,
+    Experiment,
+    Picture,
+    Table,
+    Verdict,
+    said_and_rule,
+    verdict_words,
+)
 from harmax.extras import needs
 from harmax.files import write_atomically
 from harmax.report.figures import house_style, to_svg
@@ -137,6 +146,7 @@ def _render(report: Report) -> str:
     environment.filters |= {
         "number": format_number,
         "words": verdict_words,
+        "said_and_rule": said_and_rule,
         "machine": describe_environment,
         "svg": to_svg,
     }
