@@ -143,7 +143,7 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
     assert {loss_page.sections(tmp_path)[name] for name in loss_page.STUDIES} == {"Not run yet."}
     one = replace(rivals.FULL, seeds=(0, 1), models=("mlp",), protocols=("matched",), losses=CORNERS)
     found = planted(rivals.cells(one), lambda cell: 0.9 if cell.loss == "harmonic" else 0.5)
-    grid = np.zeros((len(one.learning_rates), len(one.weight_decays), 1, 1))
+    grid = np.zeros((len(one.learning_rates), len(one.weight_decays), len(one.search_tasks), 1))
     with_search = {
         cell: replace(
             result,

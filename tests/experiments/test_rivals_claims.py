@@ -14,10 +14,18 @@ from harmax.experiments.rivals.arms import ARMS, DIRECTIONS, LOSSES, RivalCell, 
 from harmax.experiments.rivals.comparisons import SIGNIFICANT, all_below, compare_all, effect_rows, reference_of
 from harmax.experiments.rivals.outcomes import MARGIN, SCORES, Place, collect
 from harmax.experiments.rivals.rivals import FULL, MLP, TRANSFORMER, RivalsSpec, cells, summarize
-from harmax.experiments.rivals.rivals_claims import CORNERS, INSIDE, JUDGES, SQUARE, claims_of, judge
+from harmax.experiments.rivals.rivals_claims import (
+    CORNERS,
+    INSIDE,
+    JUDGES,
+    SQUARE,
+    TIED_RIVALS,
+    claims_of,
+    judge,
+)
 from harmax.experiments.rivals.rivals_figures import UNTIED
 from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE
-from harmax.experiments.rivals.shared_tables import ELSEWHERE, PASSING, WITHOUT, structure_tables
+from harmax.experiments.rivals.shared_tables import ELSEWHERE, PASSING, WITHOUT, WITHOUT_ONE, structure_tables
 from harmax.experiments.spec import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Table
 from harmax.report.figures import house_style
 from harmax.store import CellResult
@@ -151,7 +159,37 @@ def test_the_lead_is_tabulated_without_each_task() -> None:
     assert row["all tasks"] == "-0.100 [-0.100, -0.100]"
     assert row["without Lattice"] == "+0.000 [+0.000, +0.000]"
     assert "supervised contrastive minus harmonic, untied" in made
-    assert len(made) == len(ARMS) - 1
+    assert made["cross-entropy minus harmonic, exponent 4"]["without Lattice"] == "+0.000 [+0.000, +0.000]"
+    assert "supervised contrastive minus harmonic, exponent 4" not in made
+    assert len(made) == len(ARMS) - 1 + len(TIED_RIVALS)
+    accurate = {row["of"]: row for row in tables_of(spec, found, f"Late test accuracy {WITHOUT_ONE}")}
+    assert accurate == made  # planted scores are alike
+
+
+def test_the_search_is_tabulated_by_task_too() -> None:
+    spec = replace(SPEC, models=("mlp",), protocols=("matched",), losses=("harmonic", "linear"))
+    late_LWTR = np.zeros((5, 4, 3, 5))
+    late_LWTR[1, 2] = 0.25  # what is chosen
+    late_LWTR[3, 0, 1] = np.linspace(0.3, 0.7, 5)  # better on the second task alone
+    found = {
+        cell: replace(one, arrays={**one.arrays, "search_late": late_LWTR})
+        for cell, one in results(leading, at_end=dict.fromkeys(spec.losses, (1, 2)), spec=spec).items()
+    }
+    harmonic, linear = tables_of(spec, found, "The search by task")
+    assert (
+        {**linear, "loss": "harmonic"}
+        == harmonic
+        == {
+            "loss": "harmonic",
+            "models": "MLPs",
+            "Modular addition, chosen": 0.25,
+            "Modular addition, best": 0.25,
+            "Genealogy, chosen": 0.25,
+            "Genealogy, best": 0.5,
+            "Permutation composition, chosen": 0.25,
+            "Permutation composition, best": 0.25,
+        }
+    )
 
 
 def tables_of(spec: RivalsSpec, found: dict[RivalCell, CellResult], title: str) -> Sequence[Mapping[str, Any]]:

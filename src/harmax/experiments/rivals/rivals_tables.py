@@ -1,6 +1,6 @@
 """Tables of the rivals: verdicts, every comparison behind them, the tuned ablation, the search, and the epochs."""
 
-# L learning rates, W weight decays
+# L learning rates, W weight decays, T tasks of the search
 
 from collections import Counter
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from harmax.experiments.rivals.comparisons import (
     reference_of,
 )
 from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, mean_of, versus, written
-from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
+from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE, TIED_RIVALS
 from harmax.experiments.rivals.search import SearchSpec, ends_of
 from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Table
@@ -41,11 +41,13 @@ def tables(spec: "RivalsSpec", results: Results) -> tuple[Table, ...]:
         *(verdict_table(spec, outcomes, protocol, "harmonic") for protocol in spec.protocols),
         *(verdict_table(spec, outcomes, protocol, "linear") for protocol in spec.protocols),
         square_table(spec, outcomes),
-        robust_table(spec, outcomes),
+        robust_table(spec, outcomes, "structure"),
+        robust_table(spec, outcomes, "accuracy"),
         score_table(spec, outcomes),
         *structure_tables(outcomes, spec.places(), labels),
         comparison_table(spec, outcomes),
         search_table(spec, results),
+        search_by_task(spec, results),
         epoch_table(outcomes, spec.places(), labels, "loss"),
     ]
     return tuple(table for table in made if table.rows)
@@ -95,14 +97,20 @@ def square_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
     return Table(title, tuple(effect_rows(outcomes, places, SQUARE)))
 
 
-def robust_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
-    """Tabulate how much more structure each tuned loss has than its harmonic reference, with each task left out."""
+def robust_table(spec: "RivalsSpec", outcomes: Outcomes, score: str) -> Table:
+    """Tabulate how much better each tuned loss is than harmonic loss in a score, with each task left out.
+
+    Tied rivals are held against the paper's exponent too.
+    """
     there = {loss for protocol, _, _, loss in outcomes if protocol == "matched"}
-    pairs = {loss: reference_of(loss, "harmonic", "matched") for loss in spec.losses if loss in there - {"harmonic"}}
+    ran = [loss for loss in spec.losses if loss in there]
+    pairs = [(loss, reference_of(loss, "harmonic", "matched")) for loss in ran if loss != "harmonic"]
+    if "harmonic_root" in ran:
+        pairs += [(loss, "harmonic_root") for loss in ran if loss in TIED_RIVALS]
     differences = {
-        f"{ARMS[loss].label} minus {ARMS[against].label}": {loss: 1.0, against: -1.0} for loss, against in pairs.items()
+        f"{ARMS[loss].label} minus {ARMS[against].label}": {loss: 1.0, against: -1.0} for loss, against in pairs
     }
-    return without_one(outcomes, [place for place in spec.places() if place.protocol == "matched"], differences)
+    return without_one(outcomes, [place for place in spec.places() if place.protocol == "matched"], differences, score)
 
 
 def score_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
@@ -150,10 +158,9 @@ def comparison_table(spec: "RivalsSpec", outcomes: Outcomes) -> Table:
 
 def search_table(spec: SearchSpec, results: Results) -> Table:
     """Tabulate the whole search: accuracy of every setting, which was chosen, and what of it is at an end."""
-    found = {(cell.loss, cell.model): result for cell, result in results.items() if "search_late" in result.arrays}
     tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
     rows = []
-    for (loss, model), result in found.items():
+    for (loss, model), result in _searched(results).items():
         late_LW = result.arrays["search_late"].mean((2, 3))
         rate, decay = result.metrics["choice"]
         settings = {
@@ -175,3 +182,22 @@ def search_table(spec: SearchSpec, results: Results) -> Table:
         f"The search: test accuracy by learning rate, weight decay; {len(spec.search_seeds)} held-out seeds; {tasks}",
         tuple(rows),
     )
+
+
+def search_by_task(spec: SearchSpec, results: Results) -> Table:
+    """Tabulate what was found on each task of the search: by the setting that was chosen, and by the best for it."""
+    rows = []
+    for (loss, model), result in _searched(results).items():
+        late_LWT = result.arrays["search_late"].mean(3)
+        chosen_T, best_T = late_LWT[tuple(result.metrics["choice"])], late_LWT.max((0, 1))
+        columns: dict[str, float] = {}
+        for task, chosen, best in zip(spec.search_tasks, chosen_T, best_T, strict=True):
+            columns[f"{TITLES[task]}, chosen"] = round(float(chosen), 3)
+            columns[f"{TITLES[task]}, best"] = round(float(best), 3)
+        rows.append({"loss": ARMS[loss].label, "models": BODIES[model], **columns})
+    return Table("The search by task: test accuracy of the setting chosen, and of the best for that task", tuple(rows))
+
+
+def _searched(results: Results) -> dict[tuple[str, str], CellResult]:
+    """Return a run of each loss and model that has its search beside it."""
+    return {(cell.loss, cell.model): result for cell, result in results.items() if "search_late" in result.arrays}

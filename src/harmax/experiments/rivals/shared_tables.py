@@ -8,7 +8,7 @@ import numpy as np
 from harmax.analysis import bootstrap_interval
 from harmax.experiments.algorithmic.epochs import in_epochs
 from harmax.experiments.algorithmic.runs import TITLES
-from harmax.experiments.rivals.outcomes import BODIES, Outcomes, Place, contrast, written
+from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, contrast, written
 from harmax.experiments.spec import Table
 from harmax.store import CellResult
 
@@ -22,7 +22,8 @@ ELSEWHERE = (
 )
 PASSING = "Structure of runs that pass the test, late accuracy of 0.9 or more, and of those that fail it: means"
 PASS = 0.9
-WITHOUT = "Structure without one task: what the means over tasks rest on; mean over seeds [95 %]"
+WITHOUT_ONE = "without one task: what the means over tasks rest on; mean over seeds [95 %]"
+WITHOUT = f"Structure {WITHOUT_ONE}"
 
 
 def epoch_table(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str], column: str = "arm") -> Table:
@@ -57,32 +58,35 @@ def _epochs_of(runs: Mapping[int, CellResult]) -> dict[str, Any]:
     }
 
 
-def without_one(outcomes: Outcomes, places: Iterable[Place], effects: Mapping[str, Mapping[str, float]]) -> Table:
-    """Tabulate effects in structure once more with each task left out: what a mean over the tasks rests on.
+def without_one(
+    outcomes: Outcomes, places: Iterable[Place], effects: Mapping[str, Mapping[str, float]], score: str = "structure"
+) -> Table:
+    """Tabulate effects once more with each task left out: what a mean over the tasks rests on.
 
     Args:
         outcomes: by arm.
         places: those with a mean over more than two tasks are shown.
         effects: by name, the weights of arms.
+        score: a key of `SCORES`.
     """
 
     def mean_without(whole: Place, left_out: str, weights: Mapping[str, float]) -> str | None:
         rest = whole._replace(tasks=tuple(task for task in whole.tasks if task != left_out))
-        return written(contrast(outcomes, rest, weights, "structure"))
+        return written(contrast(outcomes, rest, weights, score))
 
     rows = [
         {
             "protocol": whole.protocol,
             "models": BODIES[whole.model],
             "of": name,
-            "all tasks": written(contrast(outcomes, whole, weights, "structure")),
+            "all tasks": written(contrast(outcomes, whole, weights, score)),
             **{f"without {TITLES[task]}": mean_without(whole, task, weights) for task in whole.tasks},
         }
         for whole in places
         if len(whole.tasks) > 2
         for name, weights in effects.items()
     ]
-    return Table(WITHOUT, tuple(rows))
+    return Table(f"{SCORES[score].capitalize()} {WITHOUT_ONE}", tuple(rows))
 
 
 def structure_tables(outcomes: Outcomes, places: Iterable[Place], arms: Mapping[str, str]) -> tuple[Table, ...]:
