@@ -5,6 +5,7 @@ import os
 import pickle
 import re
 import sys
+import weakref
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -243,6 +244,32 @@ def test_one_that_finds_no_memory_has_a_second_try_when_the_others_are_done(
             assert_identical(history, alone[came[-1]][1])
     assert came == ([1] if tries == 2 else [1, 0])
     assert len(refused) == tries
+
+
+def test_what_failed_or_is_done_has_left_the_memory_when_the_second_try_begins(
+    alone: list[tuple[Job, History]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, begun, alive = jobs(), list[weakref.ref[Parts]](), list[int]()
+
+    class Fails(Parts):
+        def advance(self) -> bool:
+            if self.job is asked[0] and len(begun) == len(asked):
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+            return super().advance()
+
+    def start(job: Job, checkpoint: Path | None) -> Parts:
+        alive.append(sum(one() is not None for one in begun))
+        parts = Fails(job, checkpoint)
+        begun.append(weakref.ref(parts))
+        return parts
+
+    monkeypatch.setattr(sys.modules[_fit_side_by_side.__module__], "Parts", start)
+    came = []
+    for job, history in _fit_side_by_side(asked, Progress(asked, None), None, 1):
+        came.append(asked.index(job))
+        assert_identical(history, alone[came[-1]][1])
+    assert came == [1, 0]
+    assert alive == [0, 1, 0]
 
 
 def test_what_was_compiled_once_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,20 +122,20 @@ def _fit_side_by_side(
                     active[begun] = Parts(jobs[begun], checkpoint)
                 except Exception as error:
                     failed(begun, error)
-            advanced = [number for number, parts in active.items() if parts.ready]
+            advanced = [number for number, one in active.items() if one.ready]
             for number in advanced:
-                parts = active[number]
                 try:
-                    done = parts.advance()
+                    done = active[number].advance()
                 except Exception as error:
                     failed(number, error)
                     del active[number]
                     continue
-                tell(number, parts.status())
+                tell(number, active[number].status())
                 if done:
-                    del active[number]
+                    parts = active.pop(number)
                     yield jobs[number], parts.history()
                     parts.forget()
+                    del parts  # its memory is for what begins next
             if begun is None and not advanced:
                 time.sleep(0.002)
     if errors:

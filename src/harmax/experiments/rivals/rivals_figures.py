@@ -15,6 +15,7 @@ from harmax.experiments.rivals.comparisons import reference_of
 from harmax.experiments.rivals.drawn import add_legend, draw_effects
 from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, per_seed, versus
 from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE
+from harmax.experiments.rivals.search import with_their_search
 from harmax.experiments.spec import Picture
 from harmax.store import CellResult
 
@@ -59,7 +60,7 @@ def figures(spec: "RivalsSpec", results: Results) -> dict[str, Picture]:
             draw_scores(spec, outcomes, protocol, losses), f"Scores in hundredths, means over seeds; {title}."
         )
     for model in spec.models:
-        found = {c.loss: r for c, r in results.items() if c.model == model and "search_late" in r.arrays}
+        found = {loss: run for (loss, of), run in with_their_search(results).items() if of == model}
         if found:
             drawn[f"search_{model}"] = Picture(
                 draw_search(spec, found),

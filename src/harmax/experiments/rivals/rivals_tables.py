@@ -20,7 +20,7 @@ from harmax.experiments.rivals.comparisons import (
 )
 from harmax.experiments.rivals.outcomes import BODIES, SCORES, Outcomes, Place, collect, mean_of, versus, written
 from harmax.experiments.rivals.rivals_claims import CORNERS, SQUARE, TIED_RIVALS
-from harmax.experiments.rivals.search import SearchSpec, ends_of
+from harmax.experiments.rivals.search import SearchSpec, ends_of, with_their_search
 from harmax.experiments.rivals.shared_tables import epoch_table, structure_tables, without_one
 from harmax.experiments.spec import Table
 from harmax.store import CellResult
@@ -160,7 +160,7 @@ def search_table(spec: SearchSpec, results: Results) -> Table:
     """Tabulate the whole search: accuracy of every setting, which was chosen, and what of it is at an end."""
     tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
     rows = []
-    for (loss, model), result in _searched(results).items():
+    for (loss, model), result in with_their_search(results).items():
         late_LW = result.arrays["search_late"].mean((2, 3))
         rate, decay = result.metrics["choice"]
         settings = {
@@ -187,7 +187,7 @@ def search_table(spec: SearchSpec, results: Results) -> Table:
 def search_by_task(spec: SearchSpec, results: Results) -> Table:
     """Tabulate what was found on each task of the search: by the setting that was chosen, and by the best for it."""
     rows = []
-    for (loss, model), result in _searched(results).items():
+    for (loss, model), result in with_their_search(results).items():
         late_LWT = result.arrays["search_late"].mean(3)
         chosen_T, best_T = late_LWT[tuple(result.metrics["choice"])], late_LWT.max((0, 1))
         columns: dict[str, float] = {}
@@ -196,8 +196,3 @@ def search_by_task(spec: SearchSpec, results: Results) -> Table:
             columns[f"{TITLES[task]}, best"] = round(float(best), 3)
         rows.append({"loss": ARMS[loss].label, "models": BODIES[model], **columns})
     return Table("The search by task: test accuracy of the setting chosen, and of the best for that task", tuple(rows))
-
-
-def _searched(results: Results) -> dict[tuple[str, str], CellResult]:
-    """Return a run of each loss and model that has its search beside it."""
-    return {(cell.loss, cell.model): result for cell, result in results.items() if "search_late" in result.arrays}

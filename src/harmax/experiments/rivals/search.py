@@ -142,6 +142,11 @@ def search(
             yield pair, found
 
 
+def with_their_search(results: Mapping[RivalCell, CellResult]) -> dict[tuple[str, str], CellResult]:
+    """Return one run of each loss and model that has its search beside it."""
+    return {(cell.loss, cell.model): result for cell, result in results.items() if "search_late" in result.arrays}
+
+
 def trials(spec: SearchSpec, pairs: Iterable[tuple[str, str]]) -> list[Trial]:
     """List every run of the search, in the order of its arrays."""
     return [
