@@ -7,11 +7,11 @@ BIN := .venv/bin
 setup: .venv/ready
 
 # torch is pinned here, and installed first with pip, which takes a CPU build where one is offered.
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml lab/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "harmax needs Python 3.11 or newer, got %d.%d; run make PYTHON=..." % sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable 'lab[ray]'
 	@touch $@
 
 # A process a core, with one thread each: most tests are too small for more.

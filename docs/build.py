@@ -4,7 +4,7 @@
     python docs/build.py --check    only say whether the pages of text are current (exit 1 if not)
 
 api.md comes from the docstrings, results/ from the finished runs in runs/ and from benchmarks/results, the README's
-picture from its example and its tables from benchmarks/results and docs/results; loss_page.py fills is_it_the_loss.md.
+picture from its example and its tables from benchmarks/results and lab/results; loss_page.py fills is_it_the_loss.md.
 """
 
 import argparse
@@ -24,12 +24,14 @@ import matplotlib
 import harmax
 import loss_page
 from harmax.bench import figures
-from harmax.experiments import EXPERIMENTS
-from harmax.experiments.spec import Claim, Experiment, verdict_words
 from harmax.heads import HEADS
 from harmax.kernels.options import MODES
+from harmax_lab.experiments import EXPERIMENTS
+from harmax_lab.kit.experiment import Claim, Experiment, verdict_words
 
 DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "lab/results"
+BENCHMARKS = DOCS.parent / "benchmarks/figures"
 MEASURED = DOCS.parent / "benchmarks/results"
 ON_GPU = MEASURED / "loss-cuda.jsonl"
 IN_README = ("cross_entropy_compiled", "liger", "cut_cross_entropy", *(f"triton_{mode}" for mode in MODES))
@@ -59,9 +61,9 @@ def api() -> str:
 
 def results(runs: Path) -> None:
     """Copy summary and figures of the best finished run of each experiment from runs/ to results/."""
-    from harmax.report import write_results
+    from harmax_lab.kit.report import write_results
 
-    for folder in write_results(runs, DOCS / "results"):
+    for folder in write_results(EXPERIMENTS.values(), runs, RESULTS):
         print(folder)
 
 
@@ -112,10 +114,10 @@ weight.
 
 {gpu_table(shown)}
 
-<img src="docs/results/benchmarks/loss_sweep.png" width="720" alt="Time and memory of the harmonic loss and of compiled
+<img src="benchmarks/figures/loss_sweep.png" width="720" alt="Time and memory of the harmonic loss and of compiled
 cross-entropy against the number of tokens and of classes">
 
-*{figures.CAPTIONS["loss_sweep"]} [Every size and implementation](docs/results/benchmarks).*"""
+*{figures.CAPTIONS["loss_sweep"]} [Every size and implementation](benchmarks/figures).*"""
 
 
 def step_table(name: str, caption: str, columns: str, line: Callable[[Any], str]) -> str:
@@ -144,7 +146,7 @@ def gpt2_table() -> str:
         costs = f"{row['tokens_per_s']:,} | {row['speed_ratio']:.2f} | {row['peak_gib']:.1f} | {row['mfu']:.0%}"
         return f"{row['head']} | {row['loss'].replace('_', ' ')} | {costs}"
 
-    columns = "head | loss | tokens a second | of cross-entropy's | peak memory, GiB | model FLOP utilisation"
+    columns = "head | loss | tokens a second | of cross-entropy's | peak memory, GiB | model FLOP utilization"
     return step_table("gpt2", "{sequences} x {context} tokens a step, {dtype}, compiled", columns, line)
 
 
@@ -198,7 +200,7 @@ def ensemble_table() -> str:
 def judged() -> Iterator[tuple[Experiment[Any, Any], list[tuple[Claim, str]]]]:
     """Every experiment that has results, with its claims and the verdicts on them."""
     for name, experiment in EXPERIMENTS.items():
-        path = DOCS / "results" / name / "summary.json"
+        path = RESULTS / name / "summary.json"
         if path.exists():
             verdicts = {entry["claim"]: entry["verdict"] for entry in json.loads(path.read_text())["verdicts"]}
             yield experiment, [(claim, verdict_words(verdicts[claim.id], claim)) for claim in experiment.claims]
@@ -217,7 +219,7 @@ def verdict_table() -> str:
             Counter(verdict for claim, verdict in claims if claim.control == control) for control in (False, True)
         )
         counts = [own[word] for word in words[:3]] + [controls[word] for word in words[3:]]
-        link = f"[{experiment.title}](docs/results/{experiment.name})"
+        link = f"[{experiment.title}](lab/results/{experiment.name})"
         table.append(f"| {link} | {experiment.figure} | {' | '.join(str(count or '') for count in counts)} |")
     return "\n".join(table)
 
@@ -263,11 +265,11 @@ def filled(text: str, made: dict[str, str]) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page of text that is made, and what it should say."""
-    front, losses = DOCS.parent / "README.md", DOCS / "is_it_the_loss.md"
-    made = {DOCS / "api.md": api(), DOCS / "results/README.md": claims_page(), front: readme(front.read_text())}
-    made[losses] = filled(losses.read_text(), loss_page.sections(DOCS / "results"))
+    front, losses = DOCS.parent / "README.md", RESULTS / "is_it_the_loss.md"
+    made = {DOCS / "api.md": api(), RESULTS / "README.md": claims_page(), front: readme(front.read_text())}
+    made[losses] = filled(losses.read_text(), loss_page.sections(RESULTS))
     if rows := gpu_rows():
-        made[DOCS / "results/benchmarks/README.md"] = bench_page(rows)
+        made[BENCHMARKS / "README.md"] = bench_page(rows)
     return made
 
 
@@ -292,7 +294,7 @@ def main() -> int:
     if (DOCS.parent / "runs").is_dir():
         results(DOCS.parent / "runs")
     if rows := gpu_rows():
-        figures.write_figures(rows, DOCS / "results/benchmarks")
+        figures.write_figures(rows, BENCHMARKS)
     # Last: the tables read what is written above.
     for path, text in pages().items():
         path.write_text(text)

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from harmax.data import PROTOCOLS, TASKS, Split, Task, audit, find_task, make_split
-from harmax.experiments import EXPERIMENTS
-from harmax.experiments.algorithmic.protocols import POWERED
-from harmax.experiments.rivals import ablation, confounds, exponents, rivals
-from harmax.experiments.rivals.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
-from harmax.experiments.rivals.comparisons import MEASURES
-from harmax.experiments.rivals.outcomes import BODIES, structure_score
-from harmax.experiments.rivals.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
-from harmax.experiments.rivals.shared_tables import WITHOUT
-from harmax.experiments.spec import said_and_rule, verdict_words
+from harmax_lab.algorithmic.protocols import POWERED
+from harmax_lab.experiments import EXPERIMENTS
+from harmax_lab.kit.experiment import said_and_rule, verdict_words
+from harmax_lab.studies import ablation, confounds, exponents, rivals
+from harmax_lab.studies.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
+from harmax_lab.studies.comparisons import MEASURES
+from harmax_lab.studies.outcomes import BODIES, structure_score
+from harmax_lab.studies.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
+from harmax_lab.studies.shared_tables import WITHOUT
+from harmax_lab.tasks import PROTOCOLS, TASKS, Split, Task, audit, find_task, make_split
 
 STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")
 MEANS_OF = (SQUARE_TITLE, "Effects of the two switches", confounds.GAINS_TITLE, confounds.CHANGES_TITLE)
@@ -71,8 +71,8 @@ def leak(split: Split) -> float:
 
 def reordered(split: Split) -> float:
     """Share of the test rows whose tokens, in some order, are a training question with the same answer."""
-    learnt = {(*sorted(row[:-1]), row[-1]) for row in split.train.tolist()}
-    return float(np.mean([(*sorted(row[:-1]), row[-1]) in learnt for row in split.test.tolist()]))
+    learned = {(*sorted(row[:-1]), row[-1]) for row in split.train.tolist()}
+    return float(np.mean([(*sorted(row[:-1]), row[-1]) in learned for row in split.test.tolist()]))
 
 
 def noise(task: Task) -> tuple[float, float, float]:
@@ -202,9 +202,9 @@ def study_section(name: str, results: Path) -> str:
         statement, _, where = claim.statement.removesuffix(").").rpartition(" (")
         row = {"where": where, "found": one["sentence"], "verdict": verdict_words(one["verdict"], claim)}
         asked.setdefault(statement, []).append(row)
-    parts = [f"Profile {summary['profile']}; everything is in [its results](results/{name})."]
+    parts = [f"Profile {summary['profile']}; everything is in [its results]({name})."]
     if (results / name / f"{SHOWN[name]}.png").exists():
-        parts.append(f"![{name}](results/{name}/{SHOWN[name]}.png)")
+        parts.append(f"![{name}]({name}/{SHOWN[name]}.png)")
     for statement, rows in asked.items():
         said, rule = said_and_rule(f"{statement}.")
         parts += [f"**{said}** {rule}".rstrip(), markdown(rows)]

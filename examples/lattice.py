@@ -10,10 +10,10 @@ import argparse
 
 import numpy as np
 
-from harmax import Ensemble, Plan, fit
 from harmax.analysis import explained_variance, lattice_fit, project
-from harmax.data import find_task, make_split
-from harmax.nn import MLP
+from harmax_lab import Ensemble, Plan, fit
+from harmax_lab.models import MLP
+from harmax_lab.tasks import find_task, make_split
 
 
 def main(epochs: int = 150, seeds: int = 4, output: str | None = "lattice.svg") -> dict[str, float]:
@@ -43,7 +43,7 @@ def main(epochs: int = 150, seeds: int = 4, output: str | None = "lattice.svg") 
 
 
 def draw(planes: dict[str, np.ndarray], coordinates: np.ndarray, output: str) -> None:
-    """Draw each head's embedding in its first two components, neighbours on the grid joined by lines."""
+    """Draw each head's embedding in its first two components, neighbors on the grid joined by lines."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")

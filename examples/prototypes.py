@@ -1,9 +1,9 @@
-"""Read a classifier by its prototypes: which centre is nearest, what lies next to it, and what abstaining buys.
+"""Read a classifier by its prototypes: which center is nearest, what lies next to it, and what abstaining buys.
 
     python examples/prototypes.py                        writes decisions.png
     python examples/prototypes.py --output out.png       any format matplotlib knows
 
-A small network on 8 x 8 digits, trained in an ordinary loop. Its centres are points in a space of 32 features, which
+A small network on 8 x 8 digits, trained in an ordinary loop. Its centers are points in a space of 32 features, which
 cannot be looked at; the training images next to them can. `harmax prototypes FOLDER` does this for a ResNet.
 
 Needs the extras `sklearn` (the data is inside the wheel: no download) and `report` (the picture).
@@ -19,9 +19,9 @@ from torch import nn
 from harmax import HarmonicHead
 from harmax.analysis.outliers import abstention_curve
 from harmax.data.images import load_images
-from harmax.experiments.vision.prototype_figures import draw_decisions
+from harmax.figures import house_style
 from harmax.heads.prototypes import PrototypeView, nearest_images, prototype_view
-from harmax.report.figures import house_style
+from harmax_lab.vision.prototype_figures import draw_decisions
 
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> None:
@@ -42,8 +42,8 @@ def main(steps: int = 300, output: str = "decisions.png") -> dict[str, float]:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), head)
     train(model, x, torch.tensor(known.labels), steps)
 
-    near = nearest_images(x, head, model=model, count=5)  # places of the training images next to each centre
-    view = prototype_view(x_new, head, model=model)  # the two nearest centres of each new image
+    near = nearest_images(x, head, model=model, count=5)  # places of the training images next to each center
+    view = prototype_view(x_new, head, model=model)  # the two nearest centers of each new image
     correct = view.winner == new.labels
     curve = abstention_curve(correct, -view.ratio)  # the least clear ones are left out first
     found = {
@@ -52,7 +52,7 @@ def main(steps: int = 300, output: str = "decisions.png") -> dict[str, float]:
         "clearest": float(curve.accuracy[np.searchsorted(curve.coverage, 0.8)]),
     }
     print(f"{found['accuracy']:.1%} of {len(correct)} digits of other hands right")
-    print(f"{found['own']:.1%} of the 5 training images next to a centre are of its class")
+    print(f"{found['own']:.1%} of the 5 training images next to a center are of its class")
     print(f"{found['clearest']:.1%} right where the clearest 80 % are answered")
 
     order = np.argsort(view.ratio)

@@ -13,7 +13,7 @@ from torch import nn
 
 from harmax import harmonic_loss, replace_head
 
-TEXT = "a centre is a point a person can read and a distance is a number a person can check. " * 40
+TEXT = "a center is a point a person can read and a distance is a number a person can check. " * 40
 
 
 class Model(nn.Module):
@@ -37,12 +37,12 @@ class Model(nn.Module):
 
 
 def main(steps: int = 200) -> float:
-    """Train on one sentence and return the share of next characters that the nearest centre gets right."""
+    """Train on one sentence and return the share of next characters that the nearest center gets right."""
     torch.manual_seed(0)
     letters = sorted(set(TEXT))
     tokens = torch.tensor([letters.index(letter) for letter in TEXT])
     model = Model(len(letters))
-    # A small exponent on normalised features wants centres that are not all at the origin: see HarmonicHead.
+    # A small exponent on normalized features wants centers that are not all at the origin: see HarmonicHead.
     head = replace_head(model, "lm_head")
     head.reset_parameters(std=0.5)
     assert model.embedding.weight is head.weight

@@ -5,12 +5,17 @@ from typing import NamedTuple
 import mpmath
 import torch
 import torch.nn.functional as F
+from hypothesis import strategies as st
 from torch import Tensor
 
 from harmax import IMPLS
 
 ANYWHERE = [name for name in IMPLS if name != "triton"]
 """Implementations for every device, dtype and kind of target; test_triton.py is about the other one."""
+
+# Rounding unit of what reaches the arithmetic, and of the gradients that come back.
+UNIT = {torch.float64: 2e-15, torch.float32: 1e-6, torch.bfloat16: 1e-6, torch.float16: 1e-6}
+GRADIENT_UNIT = {torch.float64: 0.0, torch.float32: 0.0, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 
 
 class Oracle(NamedTuple):
@@ -67,8 +72,8 @@ def assert_matches(want: Oracle, loss, dx, dw, *, options, unit, gradient_unit=0
         assert ((got.double() - right).abs() <= bound + gradient_unit * right.abs() + smallest)[reachable].all()
 
 
-def assert_right_next_to_a_centre(compute, exponent: float, gap: float, right: bool) -> None:
-    """Put a row at a relative distance from its centre, or a wrong one, and compare loss and gradient with mpmath."""
+def assert_right_next_to_a_center(compute, exponent: float, gap: float, right: bool) -> None:
+    """Put a row at a relative distance from its center, or a wrong one, and compare loss and gradient with mpmath."""
     torch.manual_seed(3)
     w = torch.randn(7, 24)
     x = w[2] + gap * w[2].norm() * F.normalize(torch.randn(24), dim=0)
@@ -88,8 +93,8 @@ def assert_right_next_to_a_centre(compute, exponent: float, gap: float, right: b
 HITS = ("right", "wrong", "twins", "origin")
 
 
-def put_on_a_centre(x, w, hit: str) -> None:
-    """Put row 0, whose target is class 2, on its centre, a wrong one, one of two alike, or one at the origin."""
+def put_on_a_center(x, w, hit: str) -> None:
+    """Put row 0, whose target is class 2, on its center, a wrong one, one of two alike, or one at the origin."""
     x[0] = w[2] if hit != "wrong" else w[3]
     if hit == "twins":
         w[4] = w[2]
@@ -101,17 +106,49 @@ def precise(x, w, target: int, exponent: float, softening: float = 0.0, digits: 
     """Loss and dloss/dx of one row with mpmath: no rounding worth the name."""
     with mpmath.workdps(digits):
         row = [mpmath.mpf(value) for value in x.double().tolist()]
-        centres = [[mpmath.mpf(value) for value in centre] for centre in w.double().tolist()]
-        t = [sum((a - b) ** 2 for a, b in zip(row, c, strict=True)) + mpmath.mpf(softening) for c in centres]
+        centers = [[mpmath.mpf(value) for value in center] for center in w.double().tolist()]
+        t = [sum((a - b) ** 2 for a, b in zip(row, c, strict=True)) + mpmath.mpf(softening) for c in centers]
         ratio = [(t[target] / tj) ** (mpmath.mpf(exponent) / 2) for tj in t]
         rest = mpmath.fsum(r for j, r in enumerate(ratio) if j != target)
         loss = mpmath.log1p(rest)
         half = mpmath.mpf(exponent) / 2
         grad = []
         for k, value in enumerate(row):
-            pull = half * rest / (1 + rest) / t[target] * 2 * (value - centres[target][k])
+            pull = half * rest / (1 + rest) / t[target] * 2 * (value - centers[target][k])
             push = mpmath.fsum(
-                half * ratio[j] / (1 + rest) / t[j] * 2 * (value - centres[j][k]) for j in range(len(t)) if j != target
+                half * ratio[j] / (1 + rest) / t[j] * 2 * (value - centers[j][k]) for j in range(len(t)) if j != target
             )
             grad.append(float(pull - push))
         return float(loss), torch.tensor(grad, dtype=torch.float64)
+
+
+@st.composite
+def problems(draw, dtypes=tuple(UNIT), probabilities=True):
+    rows, features, classes = draw(st.integers(1, 9)), draw(st.integers(1, 40)), draw(st.integers(1, 30))
+    dtype = draw(st.sampled_from(dtypes))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
+    w = torch.randn(classes, features, generator=generator, dtype=torch.float64)
+    if dtype != torch.float16:
+        for row in range(draw(st.integers(0, rows))):  # so many rows lie close to a center, right or wrong
+            step = 10.0 ** -draw(st.integers(1, 5))
+            x[row] = w[draw(st.integers(0, classes - 1))] + step * x[row]
+        shift = draw(st.sampled_from([0.0, 0.0, 10.0]))
+        x, w = x + shift, w + shift
+    x, w = x.to(dtype), w.to(dtype)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    options = {
+        "exponent": draw(st.sampled_from([0.5, 1.0, 2.0, 3.7, 28.0, 300.0, 2048.0])),
+        "softening": draw(st.sampled_from([0.0, 0.0, 0.3])),
+        "reduction": draw(st.sampled_from(["mean", "sum", "none"])),
+        "label_smoothing": draw(st.sampled_from([0.0, 0.0, 0.1, 1.0])),
+    }
+    if draw(st.booleans()):
+        options["weight"] = torch.rand(classes, generator=generator, dtype=wide) + 0.1
+    if probabilities and draw(st.booleans()):
+        target = torch.rand(rows, classes, generator=generator, dtype=wide)
+        return x, w, target / target.sum(-1, keepdim=True), options
+    target = torch.randint(classes, (rows,), generator=generator)
+    if rows > 1 and draw(st.booleans()):
+        target[0] = -100
+    return x, w, target, options

@@ -11,13 +11,14 @@ import torch.nn.functional as F
 from torch import nn
 
 import harmax
+import harmax_lab
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
-    *(ROOT / "docs/results").glob("*/*.md"),
-    ROOT / "benchmarks/README.md",
+    *(ROOT / "lab").glob("**/*.md"),
+    *(ROOT / "benchmarks").glob("**/*.md"),
 ]
 
 
@@ -43,7 +44,7 @@ def test_the_other_code_of_the_readme_runs():
 
 
 def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
-    harmax.run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
+    harmax_lab.run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     names = {"F": F, "torch": torch, "features": torch.randn(4, 512), "target": torch.randint(10, (4,)), **vars(harmax)}
     smaller = {"range(20)": "range(4)", "epochs=1000": "epochs=2", "exponent=768": "exponent=12, n_embd=12, n_layer=1"}

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from harmax.errors import DamagedError
+
 # JSON has no word for these three; strings keep the file standard and the difference between them.
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-
-
-class DamagedError(ValueError):
-    """A file of a run folder is missing, truncated or not what its name promises."""
 
 
 def to_json(value: Any) -> str:

@@ -3,14 +3,13 @@
 `exponent` is always the power of the *distance* (the paper's n); `softening` is added to the *squared* distance.
 """
 
-import difflib
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from harmax.errors import unknown
 from harmax.kernels import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
 from harmax.kernels.eager import LossOutput, Problem, above_floor, log_probabilities, logits, softened_distance
@@ -18,14 +17,6 @@ from harmax.kernels.operators import is_traced
 from harmax.kernels.options import LossOptions
 
 REDUCTIONS = ("mean", "sum", "none")
-
-
-def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Word the error for a name that is not in a registry, nearest good names first."""
-    names = list(known)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "choose one of them."
-    return f"`{kind}` must be one of {', '.join(names)}, got {name!r}; {hint}"
 
 
 def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:
@@ -93,7 +84,7 @@ def _wide(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
-    r"""Squared Euclidean distance of every input vector to every centre, exact near zero.
+    r"""Squared Euclidean distance of every input vector to every center, exact near zero.
 
     .. math:: s_{ij} = \|x_i - w_j\|^2
 
@@ -101,7 +92,7 @@ def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
 
     Args:
         input: vectors, (..., D).
-        weight: centres, (V, D).
+        weight: centers, (V, D).
 
     Returns:
         Squared distances, (..., V).
@@ -122,7 +113,7 @@ def harmonic_logits(
 
     Args:
         input: vectors x, (..., D).
-        weight: centres w, (V, D).
+        weight: centers w, (V, D).
         exponent: n, the power of the distance; None means sqrt(D).
         softening: a, added to the squared distance; above 0 the kernel is Student's t.
 
@@ -239,7 +230,7 @@ def harmonic_loss(
     options: LossOptions | None = None,
     return_stats: bool = False,
 ) -> Tensor | LossOutput:
-    r"""Harmonic loss of vectors against class centres, without a (tokens, classes) matrix where that is large.
+    r"""Harmonic loss of vectors against class centers, without a (tokens, classes) matrix where that is large.
 
     .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
 
@@ -248,7 +239,7 @@ def harmonic_loss(
 
     Args:
         input: vectors x, (..., D).
-        linear_weight: centres w, (V, D).
+        linear_weight: centers w, (V, D).
         target: class indices (...), int64, or class probabilities (..., V).
         exponent: n, the power of the distance; None means sqrt(D). A 0-d tensor may require a gradient.
         softening: a, added to the squared distance.
@@ -259,7 +250,7 @@ def harmonic_loss(
         impl: a name in `harmax.kernels.IMPLS`, or "auto" (`harmax doctor` says what it takes and why).
         options: how to compute; see `LossOptions`.
         return_stats: also return, per row and without gradient, the log-sum-exp of the logits and whether the nearest
-            centre is the target's.
+            center is the target's.
 
     Returns:
         The loss, a scalar or (...) with reduction="none"; with `return_stats` a `LossOutput` (loss, logsumexp, hit).

@@ -15,7 +15,7 @@ from harmax.analysis.calibration import (
     fit_temperature,
     negative_log_likelihood,
     reliability_curve,
-    summarise_calibration,
+    summarize_calibration,
 )
 
 
@@ -184,7 +184,7 @@ def test_for_a_harmonic_head_a_temperature_divides_the_exponent() -> None:
 def test_a_summary_holds_the_measures_with_intervals_that_narrow() -> None:
     z, labels = calibrated(2000)
     z = 2 * z
-    found, few = summarise_calibration(z, labels, draws=400), summarise_calibration(z[:100], labels[:100], draws=400)
+    found, few = summarize_calibration(z, labels, draws=400), summarize_calibration(z[:100], labels[:100], draws=400)
     assert found.accuracy.estimate == pytest.approx((z.argmax(1) == labels).mean())
     assert found.nll.estimate == pytest.approx(negative_log_likelihood(z, labels))
     assert found.brier.estimate == pytest.approx(brier_score(z, labels))
@@ -195,9 +195,9 @@ def test_a_summary_holds_the_measures_with_intervals_that_narrow() -> None:
     right = (z.argmax(1) == labels).astype(float)
     reference = bootstrap_interval(right, statistic="mean", draws=400)
     assert (found.accuracy.low, found.accuracy.high) == pytest.approx((reference.low, reference.high), abs=0.006)
-    assert summarise_calibration(z, labels, draws=400) == found
-    assert summarise_calibration(z, labels, draws=400, seed=1) != found
-    mass = summarise_calibration(z, labels, bins=9, spacing="mass", draws=2).ece.estimate
+    assert summarize_calibration(z, labels, draws=400) == found
+    assert summarize_calibration(z, labels, draws=400, seed=1) != found
+    mass = summarize_calibration(z, labels, bins=9, spacing="mass", draws=2).ece.estimate
     assert mass == pytest.approx(expected_calibration_error(z, labels, bins=9, spacing="mass"))
 
 
@@ -207,14 +207,14 @@ def test_the_interval_of_a_calibration_error_covers_the_truth() -> None:
     covered = 0
     for seed in range(40):
         z, labels = calibrated(800, seed=seed)
-        ece = summarise_calibration(1.5 * z, labels, draws=200, seed=seed).ece
+        ece = summarize_calibration(1.5 * z, labels, draws=200, seed=seed).ece
         covered += ece.low <= truth <= ece.high
     assert covered >= 34  # of 40 at a level of 0.95
 
 
 def test_the_interval_of_a_calibration_error_leaves_room_below_for_what_chance_added() -> None:
     for seed in range(10):
-        ece = summarise_calibration(*calibrated(300, seed=seed), draws=200).ece
+        ece = summarize_calibration(*calibrated(300, seed=seed), draws=200).ece
         assert 0 <= ece.low < 0.8 * ece.estimate
         assert ece.estimate - ece.low > ece.high - ece.estimate
 
@@ -238,7 +238,7 @@ def test_the_interval_of_a_calibration_error_leaves_room_below_for_what_chance_a
 )
 def test_bad_input_is_refused(logits: np.ndarray, labels: list[int], options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        summarise_calibration(logits, labels, **options)
+        summarize_calibration(logits, labels, **options)
 
 
 def test_limits_of_a_temperature_are_checked() -> None:

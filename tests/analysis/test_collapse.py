@@ -23,13 +23,13 @@ def cloud(images: int = 240, classes: int = 4, features: int = 7, seed: int = 0)
 
 
 @pytest.mark.parametrize(("classes", "features"), [(2, 2), (4, 4), (10, 64)])
-@pytest.mark.parametrize("kind", ["linear", "centres"])
+@pytest.mark.parametrize("kind", ["linear", "centers"])
 def test_nothing_is_left_at_collapse(classes: int, features: int, kind: str) -> None:
     corners, labels = simplex(classes, features), np.arange(6 * classes) % classes
     where = 5 + 2 * corners
-    weights = where if kind == "centres" else 0.3 * corners
+    weights = where if kind == "centers" else 0.3 * corners
     found = neural_collapse(where[labels], labels, weights=weights, kind=kind, predicted=labels)
-    assert np.isnan(found.centre_distance) == (kind == "linear")
+    assert np.isnan(found.center_distance) == (kind == "linear")
     np.testing.assert_allclose([number for number in found if not np.isnan(number)], 0, atol=1e-7)
 
 
@@ -83,7 +83,7 @@ def test_every_class_counts_alike_whatever_its_size() -> None:
     np.testing.assert_allclose(one, two)
 
 
-@pytest.mark.parametrize("kind", ["linear", "centres"])
+@pytest.mark.parametrize("kind", ["linear", "centers"])
 def test_turning_and_scaling_everything_changes_nothing(kind: str) -> None:
     x, labels = cloud()
     weights = class_means(x, labels) + np.random.default_rng(1).normal(size=(4, 7))
@@ -94,17 +94,17 @@ def test_turning_and_scaling_everything_changes_nothing(kind: str) -> None:
     np.testing.assert_allclose(one, two, rtol=1e-8)
 
 
-def test_centres_are_points_and_may_lie_anywhere() -> None:
+def test_centers_are_points_and_may_lie_anywhere() -> None:
     x, labels = cloud()
     means = class_means(x, labels)
-    on = neural_collapse(x, labels, weights=means, kind="centres")
+    on = neural_collapse(x, labels, weights=means, kind="centers")
     assert on.self_duality == pytest.approx(0, abs=1e-12)
-    assert on.centre_distance == pytest.approx(0, abs=1e-12)
+    assert on.center_distance == pytest.approx(0, abs=1e-12)
     spread = np.sqrt(np.square(means - means.mean(0)).sum(1).mean())
-    aside = neural_collapse(x, labels, weights=means + spread * np.eye(7)[0], kind="centres")
+    aside = neural_collapse(x, labels, weights=means + spread * np.eye(7)[0], kind="centers")
     assert aside.self_duality == pytest.approx(0, abs=1e-12)  # the same shape
-    assert aside.centre_distance == pytest.approx(1)  # elsewhere
-    moved = neural_collapse(x + 100, labels, weights=means + 100, kind="centres")
+    assert aside.center_distance == pytest.approx(1)  # elsewhere
+    moved = neural_collapse(x + 100, labels, weights=means + 100, kind="centers")
     np.testing.assert_allclose(moved, on, atol=1e-9)
     # Read as directions, points that lie far from 0 are all alike.
     assert neural_collapse(x + 100, labels, weights=means + 100).self_duality > 1
@@ -136,7 +136,7 @@ def test_the_nearest_mean_is_that_of_brute_force(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"kind": "centers"}, "one of linear, centres, got 'centers'"),
+        ({"kind": "centers"}, "one of linear, centers, got 'centers'"),
         ({"features": np.ones(4)}, r"`features` must have shape \(images, features\), got \(4,\)"),
         ({"features": np.ones((240, 3))}, "class means that differ, got all alike"),
         ({"features": np.full((240, 3), np.nan)}, "must be finite"),
@@ -145,7 +145,7 @@ def test_the_nearest_mean_is_that_of_brute_force(monkeypatch: pytest.MonkeyPatch
         ({"labels": np.arange(240) % 3 - 1}, "classes from 0 on, got -1"),
         ({"labels": [0, 1]}, r"shape \(240,\)"),
         ({"weights": np.ones((3, 7))}, r"`weights` must have shape \(4, 7\).* got \(3, 7\)"),
-        ({"weights": np.ones((4, 7)), "kind": "centres"}, "`weights` must not all be alike"),
+        ({"weights": np.ones((4, 7)), "kind": "centers"}, "`weights` must not all be alike"),
         ({"predicted": [0]}, r"`predicted` must have shape \(240,\)"),
     ],
 )

@@ -163,7 +163,7 @@ def family(spread: float = 0.4) -> np.ndarray:
     return np.stack([across, 2.0 * DEPTH], 1)
 
 
-def test_a_drawn_family_tree_is_recognised() -> None:
+def test_a_drawn_family_tree_is_recognized() -> None:
     found = tree_fit(moved(family()), DEPTH, PARENT)
     assert found.generations > 0.7
     assert found.along_axis == pytest.approx(1)
@@ -184,7 +184,7 @@ def test_steps_at_right_angles_keep_the_distances_of_the_tree() -> None:
     assert tree_fit(points, DEPTH, PARENT).distance_correlation < 0.9
 
 
-def test_rings_around_the_root_are_recognised() -> None:
+def test_rings_around_the_root_are_recognized() -> None:
     order = np.concatenate([np.arange(2**d) for d in range(5)])
     angle = 2 * np.pi * (order + 0.5) / 2.0**DEPTH
     rings = DEPTH[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)

@@ -55,8 +55,8 @@ def test_subgroups_of_s4_have_the_names_that_books_give_them() -> None:
     klein = by_name["Klein four V4 (normal)"]
     assert [cycles(element) for element in klein.elements] == ["e", "(12)(34)", "(13)(24)", "(14)(23)"]
     assert klein.normal
-    assert {element[3] for element in by_name["S3 (stabiliser of 4)"].elements} == {3}
-    assert not by_name["S3 (stabiliser of 4)"].normal
+    assert {element[3] for element in by_name["S3 (stabilizer of 4)"].elements} == {3}
+    assert not by_name["S3 (stabilizer of 4)"].normal
     assert {"C2 (12)", "C2 (12)(34)", "C3 (123)", "C4 (1234)", "C2 x C2 (12), (34)", "D4 with (1234)"} <= set(by_name)
     assert (1, 2, 3, 0) in by_name["D4 with (1234)"].elements
     assert by_name["A4 (normal)"].order == 12
@@ -81,10 +81,10 @@ def test_cosets_are_what_their_definition_says() -> None:
         assert np.array_equal(left, right) == group.normal
 
 
-def test_left_cosets_of_a_stabiliser_are_told_by_an_image() -> None:
-    stabiliser = next(group for group in subgroups(4) if group.name == "S3 (stabiliser of 4)")
+def test_left_cosets_of_a_stabilizer_are_told_by_an_image() -> None:
+    stabilizer = next(group for group in subgroups(4) if group.name == "S3 (stabilizer of 4)")
     images = np.array(ELEMENTS)[:, 3]
-    labels = left_cosets(stabiliser.elements)
+    labels = left_cosets(stabilizer.elements)
     assert ((labels[:, None] == labels) == (images[:, None] == images)).all()
 
 

@@ -92,7 +92,7 @@ def test_the_interval_is_that_of_drawing_images_one_by_one() -> None:
 
 @pytest.fixture
 def far_and_near() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Centres, points next to them, and points far from all."""
+    """Centers, points next to them, and points far from all."""
     generator = torch.Generator().manual_seed(0)
     centers = 5 * torch.eye(4, 6).double()
     near = centers.repeat(20, 1) + 0.3 * torch.randn(80, 6, generator=generator).double()

@@ -65,7 +65,7 @@ def test_every_setting_agrees_with_its_definition_by_scikit_learn(setting: Paral
     corners = axes.transform(words).reshape(-1, 4, components)
     if "quadruple" in setting.scale:
         # Of the coordinates; the ones beyond the 12th are zeros here and count.
-        origin = corners.mean(1, keepdims=True) if setting.scale == "centred_quadruple" else 0
+        origin = corners.mean(1, keepdims=True) if setting.scale == "centered_quadruple" else 0
         scale = np.sqrt(np.square(corners - origin).sum((1, 2)) / (4 * setting.components))
     else:
         points = axes.transform(x if setting.scale == "vocabulary" else words)
@@ -150,7 +150,7 @@ def test_one_point_four_times_closes_and_a_collapsed_embedding_is_refused() -> N
     x[[0, 1, 2, 3]] = x[0]
     quadruples = sample_quadruples(PAIRS[:2])
     space = parallelogram_space(x, np.arange(400))
-    assert space.losses(quadruples, ParallelogramSetting("centred_quadruple")).tolist() == [0.0]
+    assert space.losses(quadruples, ParallelogramSetting("centered_quadruple")).tolist() == [0.0]
     collapsed = parallelogram_space(np.ones((400, 4)), quadruples.tokens)
     with pytest.raises(ValueError, match="all the same have no scale"):
         collapsed.losses(quadruples)

@@ -79,7 +79,7 @@ def test_a_null_that_cannot_be_is_refused() -> None:
 
 
 def test_only_distinct_tokens_can_be_held_against_a_null() -> None:
-    # Nothing is learnt in a random embedding, yet where pairs end in one token their quadruples seem to close.
+    # Nothing is learned in a random embedding, yet where pairs end in one token their quadruples seem to close.
     pairs = np.arange(1600).reshape(800, 2)
     pairs[:480, 1] = pairs[:480, 0]
     x = np.random.default_rng(2).normal(size=(1600, 16))

@@ -8,7 +8,7 @@ import pytest
 
 from harmax.data.folder import find_data
 from harmax.data.glue import GLUE_SPLITS, GLUE_TASKS, load_glue
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 SST2 = 'sentence\tlabel\nan " odd film \t1\nno " fun at all \t0\nit \'s fine \t1\n'
 COLA = "gj04\t1\t\tThey slept.\ngj04\t0\t*\tThem slept.\n"

@@ -19,8 +19,7 @@ from PIL import Image
 from harmax.data.folder import find_data
 from harmax.data.images import IMAGES, class_folder, download, has_images, load_images
 from harmax.data.images.source import RemoteFile
-from harmax.extras import EXTRAS, MissingExtraError
-from harmax.files import DamagedError
+from harmax.errors import EXTRAS, DamagedError, MissingExtraError
 from small_images import small_mnist
 
 

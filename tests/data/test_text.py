@@ -27,8 +27,7 @@ from harmax.data.text import (
     unpack_corpus,
 )
 from harmax.data.text.processes import encode_in_order
-from harmax.extras import MissingExtraError
-from harmax.files import DamagedError
+from harmax.errors import DamagedError, MissingExtraError
 from token_shards import DyingEncoding, contents, make_texts, write_shards, write_vocabulary
 
 
@@ -138,7 +137,7 @@ def test_a_lost_shard_is_made_again_and_only_from_the_same_texts(tmp_path: Path,
 
 def test_a_process_that_dies_is_an_error() -> None:
     items = [SimpleNamespace(text=text) for text in make_texts(4)]
-    with pytest.raises(RuntimeError, match="a tokenising process must answer, got its end with status 9"):
+    with pytest.raises(RuntimeError, match="a tokenizing process must answer, got its end with status 9"):
         list(encode_in_order(DyingEncoding(), items, workers=2))
 
 

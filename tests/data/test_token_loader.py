@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harmax.data.text import TokenLoader, TokenShards, unpack_corpus
 from harmax.data.text.loader import permute
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 from token_shards import write_shards
 
 LENGTH = 8

@@ -9,7 +9,7 @@ import pytest
 
 from harmax.data.folder import find_data, read_text
 from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, encode_pairs, encode_words, load_pairs
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 needs_data = pytest.mark.skipif(find_data() is None, reason="no data folder")
 ROWS = [{"input": "Wort ", "output": " word"}, {"input": "naïve", "output": "naïf"}]

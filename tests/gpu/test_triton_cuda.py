@@ -56,7 +56,7 @@ def test_errors_are_those_of_rounding_the_gradients(mode, exponent):
 def test_hits_and_near_pairs_among_thousands(mode):
     x, w, target = draw()
     with torch.no_grad():
-        x[:8] = w[target[:8]]  # on the right centre
+        x[:8] = w[target[:8]]  # on the right center
         x[8:16] = 1.03125 * w[target[8:16]]  # next to it
         w[100:104] = w[99]  # twins
         x[16:20] = 0.9375 * w[99]

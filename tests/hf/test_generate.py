@@ -60,7 +60,7 @@ def test_the_repetition_penalty_lowers_a_repeated_token_that_is_on_top(scale):
     gpt.lm_head.weight.data[top] = 0.6 * gpt.transformer(text).last_hidden_state[0, -1]
     first = gpt(text).logits[0, -1].detach()
     assert first.argmax().item() == top, "the token that the text repeats is the likeliest"
-    penalised = gpt.generate(
+    penalized = gpt.generate(
         text,
         max_new_tokens=1,
         do_sample=False,
@@ -69,8 +69,8 @@ def test_the_repetition_penalty_lowers_a_repeated_token_that_is_on_top(scale):
         output_scores=True,
     ).scores[0][0]
     others = torch.arange(VOCABULARY) != top
-    torch.testing.assert_close(penalised[top].exp(), first[top].exp() ** 2)
-    torch.testing.assert_close(penalised[others], first[others])
-    assert penalised.softmax(-1)[top] < 0.9 * first.exp()[top]
+    torch.testing.assert_close(penalized[top].exp(), first[top].exp() ** 2)
+    torch.testing.assert_close(penalized[others], first[others])
+    assert penalized.softmax(-1)[top] < 0.9 * first.exp()[top]
     strongly = gpt.generate(text, max_new_tokens=1, do_sample=False, repetition_penalty=50.0)[0, -1].item()
     assert strongly == first.masked_fill(~others, -torch.inf).argmax().item()

@@ -157,7 +157,7 @@ def test_gradient_checkpointing_changes_no_gradient():
     torch.testing.assert_close(gpt.transformer.h[0].mlp.c_fc.weight.grad, expected)
 
 
-def test_autocast_rounds_vectors_and_centres_as_a_linear_would_and_nothing_after():
+def test_autocast_rounds_vectors_and_centers_as_a_linear_would_and_nothing_after():
     gpt, ids = model(exponent=2 * WIDTH).train(), tokens()
     exact = gpt(ids, labels=ids).loss
     with torch.autocast("cpu", dtype=torch.bfloat16):

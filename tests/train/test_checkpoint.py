@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.generated import generate_shards
 from harmax.train.pretrain import pretrain

@@ -91,7 +91,7 @@ def test_all_arms_start_from_the_same_weights(tied: bool) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("decay_centers", [True, False])
-def test_decay_acts_on_matrices_and_on_centres_if_wanted(tied: bool, decay_centers: bool) -> None:
+def test_decay_acts_on_matrices_and_on_centers_if_wanted(tied: bool, decay_centers: bool) -> None:
     settings = spec(tied=tied, decay_centers=decay_centers, learn_exponent=True)
     model = build_model(settings)
     decayed, others = (group["params"] for group in parameter_groups(model, settings))

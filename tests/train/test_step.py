@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from harmax.data.text import TokenLoader, TokenShards
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 from harmax.train.batches import Prefetched
 from harmax.train.generated import generate_shards
 from harmax.train.model import NextTokenLoss, build_model

@@ -1,4 +1,4 @@
-"""Measures of what was learnt: numpy in, numpy out, no model needed.
+"""Measures of what was learned: numpy in, numpy out, no model needed.
 
     pca.py             principal components and how much they carry
     geometry.py        circles, lattices, family trees, classes
@@ -6,7 +6,7 @@
     clusters.py        silhouettes, and the cosets that points cluster by
     quadruples.py      quadruples of word pairs, their null, and intervals that know they share words
     parallelograms.py  whether those quadruples are parallelograms, under 32 settings
-    centres.py         tokens: neighbours, lengths, directions
+    centers.py         tokens: neighbors, lengths, directions
     calibration.py     whether a classifier is as often right as it says
     outliers.py        whether it knows what it has not seen, and when it had better say nothing
     collapse.py        how near features and weights are to neural collapse
@@ -24,9 +24,9 @@ from harmax.analysis.calibration import (
     fit_temperature,
     negative_log_likelihood,
     reliability_curve,
-    summarise_calibration,
+    summarize_calibration,
 )
-from harmax.analysis.centres import CentresSummary, Neighbours, nearest_tokens, summarise_centres, token_norms
+from harmax.analysis.centers import CentersSummary, Neighbors, nearest_tokens, summarize_centers, token_norms
 from harmax.analysis.clusters import BestCosets, best_cosets, silhouette
 from harmax.analysis.collapse import (
     NeuralCollapse,
@@ -112,7 +112,7 @@ __all__ = [
     "Abstention",
     "BestCosets",
     "Calibration",
-    "CentresSummary",
+    "CentersSummary",
     "CircleFit",
     "Cosets",
     "Detection",
@@ -120,7 +120,7 @@ __all__ = [
     "Interval",
     "LatticeFit",
     "LossComparison",
-    "Neighbours",
+    "Neighbors",
     "NeuralCollapse",
     "PairedDifference",
     "ParallelogramSetting",
@@ -181,8 +181,8 @@ __all__ = [
     "share_interval",
     "silhouette",
     "subgroups",
-    "summarise_calibration",
-    "summarise_centres",
+    "summarize_calibration",
+    "summarize_centers",
     "symmetric_group",
     "token_norms",
     "tree_distances",

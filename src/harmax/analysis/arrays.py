@@ -1,4 +1,4 @@
-"""What every measure needs first: checked arrays, centred points, distances, ranks."""
+"""What every measure needs first: checked arrays, centered points, distances, ranks."""
 
 # K points, D features
 
@@ -45,10 +45,10 @@ def checked_classes(name: str, labels: Any, count: int) -> np.ndarray:
     return found
 
 
-def centred(points: np.ndarray) -> np.ndarray:
+def centered(points: np.ndarray) -> np.ndarray:
     """Subtract the mean; points that differ by rounding only become exactly zero.
 
-    >>> centred(np.full((3, 1), 0.1))
+    >>> centered(np.full((3, 1), 0.1))
     array([[0.],
            [0.],
            [0.]])

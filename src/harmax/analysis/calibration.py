@@ -111,7 +111,7 @@ class Calibration(NamedTuple):
     ece: Interval
 
 
-def summarise_calibration(
+def summarize_calibration(
     logits: Any,
     labels: Any,
     *,
@@ -137,7 +137,7 @@ def summarise_calibration(
         level: of the intervals.
         seed: of the draws.
 
-    >>> found = summarise_calibration(np.log([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), [0, 0, 1, 1], bins=2)
+    >>> found = summarize_calibration(np.log([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), [0, 0, 1, 1], bins=2)
     >>> print(found.accuracy, "and", found.nll)
     0.75 [0.25, 1] and 0.4 [0.164, 0.743]
     """

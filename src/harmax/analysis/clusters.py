@@ -68,10 +68,10 @@ def best_cosets(
 
     >>> from harmax.analysis import symmetric_group
     >>> four = symmetric_group(4)
-    >>> stabilisers = np.eye(4)[four[:, 3]] + 0.01 * four  # where each permutation sends 4, and a little else
-    >>> found = best_cosets(stabilisers, four, components=None, draws=99)
+    >>> stabilizers = np.eye(4)[four[:, 3]] + 0.01 * four  # where each permutation sends 4, and a little else
+    >>> found = best_cosets(stabilizers, four, components=None, draws=99)
     >>> found.subgroup.name, found.side, found.score > 0.9, found.p_value
-    ('S3 (stabiliser of 4)', 'left', True, 0.01)
+    ('S3 (stabilizer of 4)', 'left', True, 0.01)
     """
     images = _checked_permutations(permutations)
     partitions = coset_partitions(images.shape[1])

@@ -15,7 +15,7 @@ import numpy as np
 from harmax.analysis.arrays import checked_labels, checked_points
 
 BLOCK = 4096  # images that are looked at together: no float64 copy of all features
-KINDS = ("linear", "centres")
+KINDS = ("linear", "centers")
 
 
 class NeuralCollapse(NamedTuple):
@@ -37,7 +37,7 @@ class NeuralCollapse(NamedTuple):
     """NC2, the same of the classifier's rows."""
     self_duality: float
     """NC3, |W / |W| - M / |M||^2, with M the mu_c - mu_G and Frobenius norms: 0 to 4, 2 for unrelated directions."""
-    centre_distance: float
+    center_distance: float
     """NC3 of a harmonic head, whose rows are points among the features: root mean square of |w_c - mu_c| over that of
     |mu_c - mu_G|."""
     disagreement: float
@@ -56,22 +56,22 @@ def neural_collapse(
         features: what the head sees, (N, D); every class at least once.
         labels: (N,), classes 0 to C - 1.
         weights: the classifier's rows, (C, D), for the measures that compare with it.
-        kind: "linear": rows are directions, taken as they are; "centres": rows are points (a harmonic head), so they
-            too are taken from their mean, and `centre_distance` has a meaning.
+        kind: "linear": rows are directions, taken as they are; "centers": rows are points (a harmonic head), so they
+            too are taken from their mean, and `center_distance` has a meaning.
         predicted: the classifier's decisions, (N,), for NC4. On images that were not trained on, compare with
             ``nearest_mean(features, class_means(train_features, train_labels))`` instead.
 
     >>> corners = np.eye(3)
-    >>> found = neural_collapse(corners[[0, 0, 1, 1, 2, 2]], [0, 0, 1, 1, 2, 2], weights=corners, kind="centres")
-    >>> round(found.within_between, 6), round(found.simplex_means, 6), round(found.centre_distance, 6)
+    >>> found = neural_collapse(corners[[0, 0, 1, 1, 2, 2]], [0, 0, 1, 1, 2, 2], weights=corners, kind="centers")
+    >>> round(found.within_between, 6), round(found.simplex_means, 6), round(found.center_distance, 6)
     (0.0, 0.0, 0.0)
     """
     if kind not in KINDS:
         raise ValueError(f"`kind` must be one of {', '.join(KINDS)}, got {kind!r}; choose one of them.")
     means_CD = class_means(features, labels)
     labels_N = np.asarray(labels)
-    centred_CD = means_CD - means_CD.mean(0)
-    spread = np.linalg.norm(centred_CD)
+    centered_CD = means_CD - means_CD.mean(0)
+    spread = np.linalg.norm(centered_CD)
     if not spread > 0:
         raise ValueError("`features` must have class means that differ, got all alike; is it what the head sees?")
     rows_CD, duality, distance = None, np.nan, np.nan
@@ -82,17 +82,17 @@ def neural_collapse(
                 f"`weights` must have shape {means_CD.shape} to match `features` and `labels`, got {w_CD.shape}; "
                 "one row a class."
             )
-        rows_CD = w_CD - w_CD.mean(0) if kind == "centres" else w_CD
+        rows_CD = w_CD - w_CD.mean(0) if kind == "centers" else w_CD
         if not rows_CD.any():
             raise ValueError("`weights` must not all be alike or 0, got such; train the classifier first.")
-        duality = float(np.square(rows_CD / np.linalg.norm(rows_CD) - centred_CD / spread).sum())
-        distance = float(np.linalg.norm(w_CD - means_CD) / spread) if kind == "centres" else np.nan
+        duality = float(np.square(rows_CD / np.linalg.norm(rows_CD) - centered_CD / spread).sum())
+        distance = float(np.linalg.norm(w_CD - means_CD) / spread) if kind == "centers" else np.nan
     apart = np.nan
     if predicted is not None:
         apart = float(
             (nearest_mean(features, means_CD) != checked_labels("predicted", predicted, len(labels_N))).mean()
         )
-    of_means, of_rows = _directions(centred_CD), _directions(rows_CD)
+    of_means, of_rows = _directions(centered_CD), _directions(rows_CD)
     return NeuralCollapse(
         within_between=_within_between(features, labels_N, means_CD),
         equinorm_means=of_means[0],
@@ -102,7 +102,7 @@ def neural_collapse(
         simplex_means=of_means[2],
         simplex_weights=of_rows[2],
         self_duality=duality,
-        centre_distance=distance,
+        center_distance=distance,
         disagreement=apart,
     )
 
@@ -159,7 +159,7 @@ def nearest_mean(features: Any, means: Any) -> np.ndarray:
 
 
 def _within_between(features: Any, labels_N: np.ndarray, means_CD: np.ndarray) -> float:
-    # pinv(S_B) acts only along the singular directions of the centred means, of which there are fewer than classes:
+    # pinv(S_B) acts only along the singular directions of the centered means, of which there are fewer than classes:
     # no D x D matrix is formed, and nothing is squared before it is inverted.
     x_ND, classes = np.asarray(features), len(means_CD)
     _, singular, directions = np.linalg.svd((means_CD - means_CD.mean(0)) / np.sqrt(classes), full_matrices=False)

@@ -74,9 +74,9 @@ def grokking_gaps(train: Any, test: Any, threshold: float = THRESHOLD, window: i
     shapes = np.shape(train), np.shape(test)
     if shapes[0] != shapes[1]:
         raise ValueError(f"`train` and `test` must have the same shape, got {shapes[0]} and {shapes[1]}; pair them up.")
-    fitted, generalised = (grokking_epochs(found, threshold, window) for found in (train, test))
-    never, unfitted = np.isinf(generalised), np.isinf(fitted)
-    return np.where(never, np.inf, np.where(unfitted, np.nan, generalised - np.where(unfitted, 0, fitted)))
+    fitted, generalized = (grokking_epochs(found, threshold, window) for found in (train, test))
+    never, unfitted = np.isinf(generalized), np.isinf(fitted)
+    return np.where(never, np.inf, np.where(unfitted, np.nan, generalized - np.where(unfitted, 0, fitted)))
 
 
 def grokking_gap(train: Any, test: Any, threshold: float = THRESHOLD, window: int = WINDOW) -> float:

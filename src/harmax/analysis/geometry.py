@@ -33,7 +33,7 @@ class CircleFit(NamedTuple):
     residual: float
     """Share of the variance that this frequency leaves: 0 is a circle or an ellipse; 1 for constant points."""
     roundness: float
-    """Standard deviation by mean of the points' distances from their centre in the plane of two principal components:
+    """Standard deviation by mean of the points' distances from their center in the plane of two principal components:
     0 is a circle; infinity for constant points."""
     spectrum: np.ndarray
     """(F,), share of the variance that each frequency alone explains, from frequency 1 on."""
@@ -76,7 +76,7 @@ def circle_fit(points: Any, residues: Any, modulus: int, *, components: int | No
 
 
 def roundness(points: Any) -> float:
-    """Return the standard deviation by the mean of the distances from the centre in the plane of two components.
+    """Return the standard deviation by the mean of the distances from the center in the plane of two components.
 
     Args:
         points: (K, D).
@@ -144,7 +144,7 @@ class TreeFit(NamedTuple):
     outward: float
     """Rank correlation of depth with the distance from the mean of all nodes: generations in rings, the root inside."""
     siblings: float
-    """Share of the nodes with a sibling whose nearest neighbour in their generation is one."""
+    """Share of the nodes with a sibling whose nearest neighbor in their generation is one."""
     siblings_by_chance: float
     """The same for nodes in random places."""
     distance_correlation: float
@@ -158,7 +158,7 @@ class TreeFit(NamedTuple):
 def tree_fit(points: Any, depth: Any, parent: Any, *, components: int | None = 2) -> TreeFit:
     """Measure how far points show a family tree.
 
-    Rank correlations are Spearman's. Where several neighbours are equally near, each counts its share. Nodes that no
+    Rank correlations are Spearman's. Where several neighbors are equally near, each counts its share. Nodes that no
     path connects are no pair.
 
     Args:
@@ -219,7 +219,7 @@ class Grouping(NamedTuple):
     distance_ratio: float
     """Mean distance within classes by that between them: 0 where a class is one point, 1 by chance."""
     purity: float
-    """Share of the points, of classes of two or more, whose nearest neighbour is of their class."""
+    """Share of the points, of classes of two or more, whose nearest neighbor is of their class."""
     purity_by_chance: float
     """The same for points in random places."""
 
@@ -227,7 +227,7 @@ class Grouping(NamedTuple):
 def grouping(points: Any, classes: Any, *, components: int | None = 2) -> Grouping:
     """Measure how far points gather by class.
 
-    Where several neighbours are equally near, each counts its share.
+    Where several neighbors are equally near, each counts its share.
 
     Args:
         points: (K, D).
@@ -254,7 +254,7 @@ def grouping(points: Any, classes: Any, *, components: int | None = 2) -> Groupi
 
 
 def _left(x_KR: np.ndarray, fitted_KR: np.ndarray) -> float:
-    """Return the share of centred points' variance that a fit leaves."""
+    """Return the share of centered points' variance that a fit leaves."""
     scale = np.abs(x_KR).max()
     if scale == 0:
         return 1.0
@@ -270,7 +270,7 @@ def _between(x_KR: np.ndarray, class_K: np.ndarray) -> float:
 
 
 def _nearest_share(d_KK: np.ndarray, among_KK: np.ndarray, wanted_KK: np.ndarray, counted: np.ndarray) -> float:
-    """Return the mean share, over the counted points, of their nearest neighbours among some that are wanted ones."""
+    """Return the mean share, over the counted points, of their nearest neighbors among some that are wanted ones."""
     if not counted.any():
         return float("nan")
     candidates = among_KK & ~np.eye(len(d_KK), dtype=bool)

@@ -24,7 +24,7 @@ class Subgroup(NamedTuple):
     kind: str
     """The same for conjugate subgroups, for example "S3"; for n = 4 only, else the order."""
     name: str
-    """The kind and what tells it from its conjugates, for example "S3 (stabiliser of 4)"."""
+    """The kind and what tells it from its conjugates, for example "S3 (stabilizer of 4)"."""
     normal: bool
 
     @property
@@ -242,7 +242,7 @@ def _names_in_s4(elements: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
             return "Klein four V4", "Klein four V4 (normal)"
         case 6:
             fixed = next(at for at in range(4) if all(element[at] == at for element in elements))
-            return "S3", f"S3 (stabiliser of {fixed + 1})"
+            return "S3", f"S3 (stabilizer of {fixed + 1})"
         case 8:
             return "D4", f"D4 with {four_cycles[0]}"
         case 12:

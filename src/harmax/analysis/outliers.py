@@ -54,10 +54,10 @@ def energy(logits: Any) -> np.ndarray:
 
 
 def nearest_distance(distances: Any) -> np.ndarray:
-    """Return minus the distance to the nearest centre, (N,): how far an image is from everything known.
+    """Return minus the distance to the nearest center, (N,): how far an image is from everything known.
 
     Args:
-        distances: to every centre, (N, V).
+        distances: to every center, (N, V).
 
     >>> nearest_distance([[1.0, 4.0], [3.0, 2.0]])
     array([-1., -2.])
@@ -66,14 +66,14 @@ def nearest_distance(distances: Any) -> np.ndarray:
 
 
 def distance_ratio(distances: Any) -> np.ndarray:
-    r"""Return minus the nearest distance over the second nearest, (N,), -1 to 0: how clearly one centre is the nearest.
+    r"""Return minus the nearest distance over the second nearest, (N,), -1 to 0: how clearly one center is the nearest.
 
     .. math:: -d_{(1)} / d_{(2)}
 
-    -1 where both are 0: two centres on the same place decide nothing.
+    -1 where both are 0: two centers on the same place decide nothing.
 
     Args:
-        distances: to every centre, (N, V).
+        distances: to every center, (N, V).
 
     >>> distance_ratio([[1.0, 4.0], [3.0, 2.0]])
     array([-0.25      , -0.66666667])

@@ -20,17 +20,17 @@ import numpy as np
 from harmax.analysis.arrays import checked_points
 from harmax.analysis.pca import PCA, pca, project
 from harmax.analysis.quadruples import Quadruples
-from harmax.functional import unknown
+from harmax.errors import unknown
 
 FITS = ("vocabulary", "task")
 """What the principal components are found on: all tokens, or the task's words, each as often as it was drawn."""
-SCALES = ("vocabulary", "task", "quadruple", "centred_quadruple")
+SCALES = ("vocabulary", "task", "quadruple", "centered_quadruple")
 r"""What sigma is, along the components looked at and from the mean of the points that they were found on:
 
 - vocabulary, task: root mean square length of all tokens, or of the task's words, each as often as it was drawn;
 - quadruple: root mean square *coordinate* of the four points, not length: the authors' two scales of single quadruples
   leave the factor sqrt(R) out, so losses of these grow with the number of components;
-- centred_quadruple: the same, from the mean of the four points."""
+- centered_quadruple: the same, from the mean of the four points."""
 COMPONENTS = (2, 5, 10, 100)
 
 
@@ -128,7 +128,7 @@ class ParallelogramSpace:
     def _scale(self, corners_Q4R: np.ndarray, setting: ParallelogramSetting) -> Any:
         if setting.scale == "quadruple":
             return np.sqrt(np.square(corners_Q4R).mean((1, 2)))
-        if setting.scale == "centred_quadruple":
+        if setting.scale == "centered_quadruple":
             return np.sqrt(np.square(corners_Q4R - corners_Q4R.mean(1, keepdims=True)).mean((1, 2)))
         return np.sqrt(self.squares[setting.scale, setting.fit][: setting.components].sum())
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis.arrays import centred, checked_points
+from harmax.analysis.arrays import centered, checked_points
 
 
 class PCA(NamedTuple):
@@ -35,7 +35,7 @@ def pca(points: Any) -> PCA:
     (array([0., 1.]), array([4., 0.]))
     """
     x_KD = checked_points(points)
-    _, singular, components = np.linalg.svd(centred(x_KD), full_matrices=False)
+    _, singular, components = np.linalg.svd(centered(x_KD), full_matrices=False)
     greatest = np.abs(components).argmax(1)[:, None]
     components = components * np.where(np.take_along_axis(components, greatest, 1) < 0, -1.0, 1.0)
     # Dividing before squaring keeps the shares of points that are huge or tiny.
@@ -100,15 +100,15 @@ def project(points: Any, components: int = 2, *, fitted: PCA | None = None) -> n
             f"`points` must have the {len(axes.mean)} features that `fitted` was found on, got {x_KD.shape[1]}; "
             "fit on points of the same space."
         )
-    shifted = centred(x_KD) if fitted is None else x_KD - axes.mean
+    shifted = centered(x_KD) if fitted is None else x_KD - axes.mean
     found = shifted @ axes.components[:count].T
     return np.pad(found, ((0, 0), (0, count - found.shape[1]))) + 0.0  # no negative zeros
 
 
 def seen(points: Any, components: int | None, least: int = 2) -> np.ndarray:
-    """Return centred points as a measure looks at them: along the first components, or all of the space (None)."""
+    """Return centered points as a measure looks at them: along the first components, or all of the space (None)."""
     x_KD = checked_points(points, least)
-    return centred(x_KD) if components is None else project(x_KD, components)
+    return centered(x_KD) if components is None else project(x_KD, components)
 
 
 def _count(components: int) -> int:

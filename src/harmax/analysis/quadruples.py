@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harmax.analysis.statistics import Interval
-from harmax.functional import unknown
+from harmax.errors import unknown
 
 LEVEL = 0.95  # of the intervals
 BATCH = 2**21  # weights in memory at a time
@@ -46,7 +46,7 @@ KEEP: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Which quadruples count.
 
 - distinct: of four different tokens. Only these can be held against a null: with a = b the gap is |c - d|, small in any
-  embedding, and a null that takes d away seems worse even where nothing was learnt.
+  embedding, and a null that takes d away seems worse even where nothing was learned.
 - nontrivial: the authors', who drop scores of zero. With a = b and c = d, or a = c and b = d, the gap is 0 in any
   embedding; that is a third of `capitalize`, whose pairs mostly end in one and the same token.
 - all."""

@@ -7,15 +7,20 @@ and keeps them under benchmarks/results.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harmax.bench import ensemble, gpt2, imports, loss, vision
+from harmax.bench import gpt2, imports, loss, vision
 from harmax.bench.options import BenchOptions
+from harmax.plugins import plugins
 
 BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "loss": loss.rows,
     "import": imports.rows,
-    "ensemble": ensemble.rows,
     "gpt2": gpt2.rows,
     "vision": vision.rows,
 }
 
-__all__ = ["BENCHMARKS", "BenchOptions"]
+__all__ = ["BENCHMARKS", "BenchOptions", "all_benchmarks"]
+
+
+def all_benchmarks() -> dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]]:
+    """Return the library's benchmarks and those that installed packages register under `harmax.benchmarks`."""
+    return BENCHMARKS | plugins("benchmarks")

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from harmax.bench.loss import ON_GPU, Shape
-from harmax.experiments.drawing import new_figure
-from harmax.experiments.palette import HEAD_STYLES, TRAIN_COLOR
-from harmax.experiments.spec import Picture
-from harmax.extras import needs
+from harmax.errors import needs
+from harmax.figures import HEAD_STYLES, TRAIN_COLOR, Picture, house_style, new_figure, to_png
 from harmax.files import write_atomically
-from harmax.report.figures import house_style, to_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,7 +34,7 @@ SUBJECTS: dict[str, tuple[str, str]] = {
     "eager": ("harmonic, eager", HARMONIC),
     "textbook": ("harmonic, textbook", HARMONIC),
 }
-"""Name and colour of all that is measured, in the order of charts and tables; the hue says which head."""
+"""Name and color of all that is measured, in the order of charts and tables; the hue says which head."""
 
 
 class Curve(NamedTuple):
@@ -50,7 +47,7 @@ class Curve(NamedTuple):
 
 
 YARDSTICK, PRODUCTS = "cross_entropy_compiled", "three_products"
-# Shades of the harmonic head's hue, darker where a mode holds less; marks tell them apart in grey.
+# Shades of the harmonic head's hue, darker where a mode holds less; marks tell them apart in gray.
 CURVES: dict[str, Curve] = {
     PRODUCTS: Curve("three bare products", TRAIN_COLOR, "--", ""),
     YARDSTICK: Curve("cross-entropy, compiled", LINEAR, "-", "D"),
@@ -67,7 +64,7 @@ CAPTIONS = {
     "loss_sweep": "Time (median, band from the 20th to the 80th percentile) and memory of a step against tokens and "
     "against classes. Beside the curves: their ratio to compiled cross-entropy at the right end.",
     "loss_anchors": "Time of a step relative to compiled cross-entropy, logarithmic (orange: linear head, blue: "
-    "harmonic head, grey: the three matrix products that both need), and at the right peak memory with gradients.",
+    "harmonic head, gray: the three matrix products that both need), and at the right peak memory with gradients.",
 }
 
 
@@ -170,7 +167,7 @@ def _draw_panel(axes: "Axes", rows: Sequence[Row], along: str, what: str) -> Non
 
 def _plain_ticks(axis: "Axis", subs: Sequence[float] = (1, 2, 5)) -> None:
     """Number a logarithmic axis 1, 2, 5, 10, ... as people write numbers."""
-    with needs("report"):
+    with needs("figures"):
         from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axis.set_major_locator(LogLocator(subs=tuple(subs)))

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from harmax.cli.usage import UsageError, print_json
+from harmax.errors import unknown
 from harmax.files import to_json, write_atomically
-from harmax.functional import unknown
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,18 @@ class Bench:
 
     def __call__(self) -> int:
         """Measure, print and keep the rows."""
-        from harmax.bench import BENCHMARKS, BenchOptions
+        from harmax.bench import BenchOptions, all_benchmarks
 
-        if self.name not in BENCHMARKS:
-            raise UsageError(unknown("benchmark", self.name, BENCHMARKS))
+        benchmarks = all_benchmarks()
+        if self.name not in benchmarks:
+            raise UsageError(unknown("benchmark", self.name, benchmarks))
         self._check()
         output = self.output or Path("benchmarks/results") / f"{self.name}-{self.device.replace(':', '')}.jsonl"
         options = BenchOptions(smoke=self.smoke, device=self.device, threads=self.threads, repeats=self.repeats)
         progress = Console(stderr=True)
         rows: list[dict[str, Any]] = []
         with progress.status(f"measuring {self.name} on {self.device}"):
-            for row in BENCHMARKS[self.name](options):
+            for row in benchmarks[self.name](options):
                 rows.append(row)
                 if self.json:
                     print_json(row)

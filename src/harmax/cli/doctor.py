@@ -6,7 +6,7 @@ from typing import Any
 from harmax.cli.usage import print_json
 from harmax.data.folder import find_data
 from harmax.environment import environment
-from harmax.extras import EXTRAS, install_command, is_installed
+from harmax.errors import EXTRAS, install_command, is_installed
 
 SHAPES = {
     "small classifier": (32, 16, 31),

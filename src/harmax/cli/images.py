@@ -13,7 +13,7 @@ from harmax.cli.usage import UsageError, check_folder, checking_usage, print_jso
 from harmax.data.folder import find_data
 from harmax.data.images import IMAGES, ImageCheck, check_images, download, has_images
 from harmax.data.images.download import list_files
-from harmax.functional import unknown
+from harmax.errors import unknown
 
 UNREADABLE = ("missing", "incomplete")
 WIDTH = max(map(len, IMAGES))

@@ -9,18 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harmax.cli.usage import UsageError
-from harmax.cli.verbs import VERBS, load_verb
-from harmax.extras import MissingExtraError, needs
-from harmax.files import DamagedError
+from harmax.cli.verbs import LAB_VERBS, all_verbs, load_verb
+from harmax.errors import DamagedError, MissingExtraError, needs
 
-DESCRIPTION = "Harmonic loss: run the paper's experiments, read the results, measure the speed."
+DESCRIPTION = "Harmonic loss: train models, look at their class centers, measure the speed, check the paper."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status."""
     try:
         verb = _read(sys.argv[1:] if arguments is None else list(arguments))
-    except MissingExtraError as error:
+    except (UsageError, MissingExtraError) as error:
         return _complain(error, 2)
     try:
         return int(verb())
@@ -44,11 +43,14 @@ def _read(words: list[str]) -> Any:
         import tyro
 
     config = (tyro.conf.FlagCreatePairsOff,)
-    if words and words[0] in VERBS:
-        return tyro.cli(load_verb(words[0]), prog=f"harmax {words[0]}", args=words[1:], config=config)
-    # Help, an error, or a script that completes words for a shell, which alone needs to know every verb's flags.
+    verbs = all_verbs()
+    if words and words[0] in verbs:
+        return tyro.cli(load_verb(verbs[words[0]][0]), prog=f"harmax {words[0]}", args=words[1:], config=config)
+    if words and words[0] in LAB_VERBS:
+        raise UsageError(f"`harmax {words[0]}` needs harmax-lab, which is not installed; run pip install harmax-lab.")
+    # Help, an error, or a completion script for a shell; only the last needs every verb's flags.
     completes = any(word.startswith("--tyro-") for word in words)
-    known = {name: load_verb(name) if completes else _described(text) for name, (_, text) in VERBS.items()}
+    known = {name: load_verb(place) if completes else _described(text) for name, (place, text) in verbs.items()}
     return tyro.extras.subcommand_cli_from_dict(
         known, prog="harmax", description=DESCRIPTION, args=words, config=config
     )

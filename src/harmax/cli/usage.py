@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harmax.files import DamagedError, to_json
+from harmax.errors import DamagedError
+from harmax.files import to_json
 
 
 class UsageError(Exception):

@@ -1,32 +1,39 @@
-"""The verbs of the command line, in the order of the help: where each is, and what it does in a few words.
+"""The verbs of the command line: where each one is, and what it does in a few words.
 
-A verb's module is imported when it is asked for, so that `harmax --help` and light verbs do not pay for the others.
+The library brings its own; an installed package adds more through the entry-point group `harmax.verbs`, as a dict of
+the same form. A verb's module is imported when it is asked for, so `harmax --help` and light verbs stay fast.
 """
 
 import importlib
 from typing import Any
 
+from harmax.plugins import plugins
+
 VERBS: dict[str, tuple[str, str]] = {
-    "list": ("listing:List", "List the experiments."),
-    "run": ("run:RunExperiment", "Run one experiment, or what is left of it."),
-    "reproduce": ("run:Reproduce", "Run every experiment, then write the report."),
-    "analyze": ("analyze:Analyze", "Measure the stored embeddings of `algorithmic`, or make a film of them."),
-    "geometry": ("geometry:Geometry", "Measure word pairs and token centres in language models of transformers."),
-    "prototypes": ("prototypes:Prototypes", "Show an image classifier's centres, and why it decided as it did."),
-    "report": ("report:WriteReport", "Write one self-contained HTML file from the runs that are there."),
-    "data": ("data:Data", "Make token shards for GPT-2, or fetch and check image data sets."),
-    "pretrain": ("pretrain:Pretrain", "Pre-train a GPT-2, or go on with one."),
-    "vision": ("vision:Vision", "Train an image classifier, or go on with one."),
-    "bench": ("bench:Bench", "Run a benchmark."),
-    "doctor": ("doctor:Doctor", "Say what is installed, what is missing and how to get it."),
+    "data": ("harmax.cli.data:Data", "Make token shards for GPT-2, or fetch and check image data sets."),
+    "pretrain": ("harmax.cli.pretrain:Pretrain", "Pre-train a GPT-2, or resume one."),
+    "vision": ("harmax.cli.vision:Vision", "Train an image classifier, or resume one."),
+    "bench": ("harmax.cli.bench:Bench", "Run a benchmark."),
+    "doctor": ("harmax.cli.doctor:Doctor", "Report what is installed, what is missing and how to get it."),
 }
 
+LAB_VERBS = ("list", "run", "reproduce", "report", "analyze")
+"""What harmax-lab adds: without it, these say what to install."""
 
-def load_verb(name: str) -> Any:
-    """Import a verb: what tyro makes an object of, which does the work when it is called.
 
-    >>> load_verb("list").__name__
-    'List'
+def all_verbs() -> dict[str, tuple[str, str]]:
+    """Return the library's verbs and those of installed packages, packages' first."""
+    added: dict[str, tuple[str, str]] = {}
+    for verbs in plugins("verbs").values():
+        added |= verbs
+    return added | VERBS
+
+
+def load_verb(place: str) -> Any:
+    """Import a verb: a dataclass that tyro fills from the command line and that does the work when called.
+
+    >>> load_verb("harmax.cli.doctor:Doctor").__name__
+    'Doctor'
     """
-    module, _, attribute = VERBS[name][0].partition(":")
-    return getattr(importlib.import_module(f"harmax.cli.{module}"), attribute)
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)

@@ -5,7 +5,7 @@ import os
 import zlib
 from pathlib import Path
 
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 
 def find_data() -> Path | None:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harmax.data.folder import read_text
-from harmax.files import DamagedError
-from harmax.functional import unknown
+from harmax.errors import DamagedError, unknown
 
 
 class _Source(NamedTuple):

@@ -16,8 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from harmax.data.folder import read_text
-from harmax.files import DamagedError
-from harmax.functional import unknown
+from harmax.errors import DamagedError, unknown
 
 WORD_TASKS = (
     "antonym",

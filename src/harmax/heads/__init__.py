@@ -17,7 +17,7 @@ from harmax.heads.harmonic import HarmonicHead, HarmonicLoss, LearnableHarmonicH
 from harmax.heads.prototypes import (
     NearestImages,
     PrototypeView,
-    centre_pictures,
+    center_pictures,
     head_features,
     nearest_images,
     prototype_view,
@@ -54,7 +54,7 @@ __all__ = [
     "NearestImages",
     "PrototypeView",
     "StudentTHead",
-    "centre_pictures",
+    "center_pictures",
     "head_features",
     "nearest_images",
     "prototype_view",

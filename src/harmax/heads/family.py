@@ -1,4 +1,4 @@
-"""Relatives of the harmonic head: other distances under HarMax, other normalisers over the distance.
+"""Relatives of the harmonic head: other distances under HarMax, other normalizers over the distance.
 
 Each is a module with `weight` (V, D) and a forward from (..., D) to logits (..., V), float32 for half-precision inputs.
 """
@@ -84,7 +84,7 @@ class DotHarmaxHead(HarmonicHead):
 
 
 class StudentTHead(HarmonicHead):
-    r"""A harmonic head with softening 1 unless told otherwise: Student's t kernel, heavy-tailed but flat at its centre.
+    r"""A harmonic head with softening 1 unless told otherwise: Student's t kernel, heavy-tailed but flat at its center.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad a > 0
 
@@ -98,7 +98,7 @@ class StudentTHead(HarmonicHead):
 
 
 class GaussianHead(HarmonicHead):
-    r"""Squared distance under softmax: equal Gaussians around the centres.
+    r"""Squared distance under softmax: equal Gaussians around the centers.
 
     .. math:: z_j = -\tfrac{b}{2} \|x - w_j\|^2
 
@@ -150,9 +150,9 @@ class MinkowskiHead(HarmonicHead):
         self.order = float(order)
 
     def distance(self, input: Tensor) -> Tensor:
-        """Minkowski distance to every centre, (..., V)."""
+        """Minkowski distance to every center, (..., V)."""
         x, w = wide(input, self.weight)
-        # torch.cdist never forms (B, V, D); this mode subtracts, so it is exact near a centre for p = 2 as well.
+        # torch.cdist never forms (B, V, D); this mode subtracts, so it is exact near a center for p = 2 as well.
         mode = "donot_use_mm_for_euclid_dist"
         d_BV = torch.cdist(x.reshape(-1, self.in_features), w, p=self.order, compute_mode=mode)
         return d_BV.reshape(*input.shape[:-1], self.out_features)
@@ -181,7 +181,7 @@ class DiagonalMahalanobisHead(HarmonicHead):
             nn.init.zeros_(self.log_scale)
 
     def distance(self, input: Tensor) -> Tensor:
-        """Mahalanobis distance to every centre, (..., V)."""
+        """Mahalanobis distance to every center, (..., V)."""
         return safe_sqrt(squared_distance(*self._scaled(input)))
 
     def forward(self, input: Tensor) -> Tensor:
@@ -212,7 +212,7 @@ class FullMahalanobisHead(HarmonicHead):
             nn.init.eye_(self.metric)
 
     def distance(self, input: Tensor) -> Tensor:
-        """Mahalanobis distance to every centre, (..., V)."""
+        """Mahalanobis distance to every center, (..., V)."""
         return safe_sqrt(squared_distance(*self._mapped(input)))
 
     def forward(self, input: Tensor) -> Tensor:

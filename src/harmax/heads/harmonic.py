@@ -1,4 +1,4 @@
-"""The harmonic head: an `nn.Linear` without bias whose rows are class centres."""
+"""The harmonic head: an `nn.Linear` without bias whose rows are class centers."""
 
 import math
 from typing import Any, Self
@@ -25,7 +25,7 @@ def safe_sqrt(s: Tensor) -> Tensor:
 
 
 class HarmonicHead(nn.Linear):
-    r"""Class centres: `forward` gives logits whose softmax falls with a power of the distance.
+    r"""Class centers: `forward` gives logits whose softmax falls with a power of the distance.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad \mathrm{softmax}(z)_j \propto \|x - w_j\|^{-n}
 
@@ -33,10 +33,10 @@ class HarmonicHead(nn.Linear):
     to an `nn.Embedding` is the same assignment. **The exponent and the softening are not in the state_dict**: pass them
     again when you build the module you load into (or use `LearnableHarmonicHead`, which stores its exponent).
 
-    The default initialisation is `nn.Linear`'s, U(-1/sqrt(D), 1/sqrt(D)), which the paper's classifiers start from; a
+    The default initialization is `nn.Linear`'s, U(-1/sqrt(D), 1/sqrt(D)), which the paper's classifiers start from; a
     head on trained features starts better from `init_from_class_means`. A language model ties the head to its embedding
     and should call `reset_parameters(std=...)`: 0.02 (GPT-2's) with exponents from about D, but with the small exponent
-    sqrt(D) after a LayerNorm centres that close to the origin give almost flat probabilities; take about 0.5 there.
+    sqrt(D) after a LayerNorm centers that close to the origin give almost flat probabilities; take about 0.5 there.
 
     Args:
         in_features: D.
@@ -79,7 +79,7 @@ class HarmonicHead(nn.Linear):
         """Make a head that shares the weight of a Linear without bias."""
         if linear.bias is not None:
             raise ValueError(
-                "`linear` must have no bias, got one: a harmonic head has only centres; train it without "
+                "`linear` must have no bias, got one: a harmonic head has only centers; train it without "
                 "(bias=False) or drop the bias first (linear.bias = None)."
             )
         if not isinstance(linear.weight, nn.Parameter):
@@ -100,7 +100,7 @@ class HarmonicHead(nn.Linear):
         return head.train(linear.training)
 
     def reset_parameters(self, std: float | None = None) -> None:
-        """Draw the centres anew, as `nn.Linear` does or from N(0, std^2), and start other parameters afresh."""
+        """Draw the centers anew, as `nn.Linear` does or from N(0, std^2), and start other parameters afresh."""
         if std is None:
             super().reset_parameters()
         else:
@@ -108,11 +108,11 @@ class HarmonicHead(nn.Linear):
         self.reset_extras()
 
     def reset_extras(self) -> None:
-        """Set the parameters other than the centres, where a head has any, to their start."""
+        """Set the parameters other than the centers, where a head has any, to their start."""
 
     @torch.no_grad()
     def init_from_class_means(self, features: Tensor, target: Tensor) -> None:
-        """Put each centre on the mean of its class's features; a class without any keeps its centre.
+        """Put each center on the mean of its class's features; a class without any keeps its center.
 
         Args:
             features: what the head will see, (..., D).
@@ -144,7 +144,7 @@ class HarmonicHead(nn.Linear):
 
     @property
     def centers(self) -> Tensor:
-        """The class centres, (V, D): the weight itself, without its gradient."""
+        """The class centers, (V, D): the weight itself, without its gradient."""
         return self.weight.detach()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -152,7 +152,7 @@ class HarmonicHead(nn.Linear):
         return harmonic_logits(input, self.weight, exponent=self.exponent, softening=self.softening)
 
     def distance(self, input: Tensor) -> Tensor:
-        """Distance to every centre, (..., V); its gradient is finite everywhere, 0 on a centre."""
+        """Distance to every center, (..., V); its gradient is finite everywhere, 0 on a center."""
         return safe_sqrt(squared_distance(input, self.weight))
 
     def extra_repr(self) -> str:
@@ -169,7 +169,7 @@ class HarmonicHead(nn.Linear):
 
 
 class LearnableHarmonicHead(HarmonicHead):
-    r"""A harmonic head that learns its exponent with the centres.
+    r"""A harmonic head that learns its exponent with the centers.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad n = e^{\nu}
 

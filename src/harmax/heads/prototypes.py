@@ -1,9 +1,9 @@
-"""A classifier read by its prototypes: which centre is nearest, how far it is, and what lies around it.
+"""A classifier read by its prototypes: which center is nearest, how far it is, and what lies around it.
 
 The numbers are plain numpy arrays. Everything goes through in batches on the head's device, without gradients.
 """
 
-# N images, B images of a batch, D features, V classes, K neighbours
+# N images, B images of a batch, D features, V classes, K neighbors
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -19,32 +19,32 @@ Images = Tensor | np.ndarray | Iterable[Tensor | np.ndarray]
 """One array (N, ...), or its batches one after another where it does not fit into memory."""
 
 
-class CentreHead(Protocol):
-    """What is needed of a head: its centres (V, D), and the distance of features (B, D) to each, (B, V)."""
+class CenterHead(Protocol):
+    """What is needed of a head: its centers (V, D), and the distance of features (B, D) to each, (B, V)."""
 
     @property
     def centers(self) -> Tensor:
-        """The class centres, (V, D)."""
+        """The class centers, (V, D)."""
 
     def distance(self, input: Tensor) -> Tensor:
-        """Distance to every centre, (..., V)."""
+        """Distance to every center, (..., V)."""
 
 
 class PrototypeView(NamedTuple):
-    """Why each image was classified as it was: the two nearest centres."""
+    """Why each image was classified as it was: the two nearest centers."""
 
     winner: np.ndarray
-    """(N,) int64, the nearest centre, which is the class that is predicted."""
+    """(N,) int64, the nearest center, which is the class that is predicted."""
     runner_up: np.ndarray
     """(N,) int64, the second nearest."""
     winner_distance: np.ndarray
-    """(N,), to the nearest centre. As a score for abstaining: how far an image is from everything known."""
+    """(N,), to the nearest center. As a score for abstaining: how far an image is from everything known."""
     runner_up_distance: np.ndarray
     """(N,), to the second nearest."""
 
     @property
     def ratio(self) -> np.ndarray:
-        """Nearest over second nearest distance, (N,), 0 to 1: on a centre, to undecided between two.
+        """Nearest over second nearest distance, (N,), 0 to 1: on a center, to undecided between two.
 
         As a score for abstaining: how unclear it is which class an image belongs to. HarMax gives the winner odds of
         ratio^-exponent against the runner-up. 1 where both distances are 0.
@@ -54,9 +54,9 @@ class PrototypeView(NamedTuple):
 
 
 def prototype_view(
-    inputs: Images, head: CentreHead, *, model: nn.Module | None = None, batch_size: int = 512
+    inputs: Images, head: CenterHead, *, model: nn.Module | None = None, batch_size: int = 512
 ) -> PrototypeView:
-    """Find the nearest and the second nearest centre of each image.
+    """Find the nearest and the second nearest center of each image.
 
     Args:
         inputs: what `head` sees, (N, ...) and flattened to (N, D); with `model`, what that takes.
@@ -86,20 +86,20 @@ def prototype_view(
 
 
 class NearestImages(NamedTuple):
-    """The images nearest to each centre, nearest first."""
+    """The images nearest to each center, nearest first."""
 
     images: np.ndarray
     """(V, K) int64, their places among the inputs."""
     distances: np.ndarray
-    """(V, K), to the centre."""
+    """(V, K), to the center."""
 
 
 def nearest_images(
-    inputs: Images, head: CentreHead, *, model: nn.Module | None = None, count: int = 5, batch_size: int = 512
+    inputs: Images, head: CenterHead, *, model: nn.Module | None = None, count: int = 5, batch_size: int = 512
 ) -> NearestImages:
-    """Find the images that lie nearest to each centre, whatever their class: what a deep model's centres look like.
+    """Find the images that lie nearest to each center, whatever their class: what a deep model's centers look like.
 
-    Every image is compared with every centre, batch by batch; distances are as `head.distance` gives them (float64 for
+    Every image is compared with every center, batch by batch; distances are as `head.distance` gives them (float64 for
     float64 inputs). Equally near images come in their order.
 
     Args:
@@ -153,29 +153,29 @@ def head_features(inputs: Images, head: nn.Module, *, model: nn.Module, batch_si
     return np.concatenate(found)
 
 
-def centre_pictures(head: CentreHead, shape: Sequence[int]) -> np.ndarray:
-    """Return the centres of a one-layer classifier in the shape of its images, (V, *shape), float32 at least.
+def center_pictures(head: CenterHead, shape: Sequence[int]) -> np.ndarray:
+    """Return the centers of a one-layer classifier in the shape of its images, (V, *shape), float32 at least.
 
     Args:
         head: one that sees the pixels themselves.
         shape: of an image, such as (28, 28) or (3, 32, 32).
 
     >>> from harmax import HarmonicHead
-    >>> centre_pictures(HarmonicHead(64, 10), (8, 8)).shape
+    >>> center_pictures(HarmonicHead(64, 10), (8, 8)).shape
     (10, 8, 8)
     """
     centers_VD = _wide(head.centers.detach()).cpu().numpy()
     if int(np.prod(shape)) != centers_VD.shape[1]:
         raise ValueError(
-            f"`shape` must be of {centers_VD.shape[1]} pixels, as many as a centre has numbers, got {tuple(shape)}; "
+            f"`shape` must be of {centers_VD.shape[1]} pixels, as many as a center has numbers, got {tuple(shape)}; "
             "for a head on features show `nearest_images`."
         )
     return centers_VD.reshape(-1, *shape)
 
 
 @contextmanager
-def _measuring(head: CentreHead, model: nn.Module | None) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Give a function from a batch to distances to every centre, (B, V), without gradients meanwhile."""
+def _measuring(head: CenterHead, model: nn.Module | None) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Give a function from a batch to distances to every center, (B, V), without gradients meanwhile."""
     if not hasattr(head, "centers") or not hasattr(head, "distance"):
         raise TypeError(
             f"`head` must have `centers` and `distance`, got a {type(head).__name__}; a standard head has no "
@@ -183,8 +183,8 @@ def _measuring(head: CentreHead, model: nn.Module | None) -> Iterator[Callable[[
         )
     if isinstance(head, (CosineHarmaxHead, DotHarmaxHead)):
         raise TypeError(
-            f"`head` must decide by the distance to its centres, got a {type(head).__name__}, which decides by angles; "
-            "normalise features and centres first, and pass a HarmonicHead."
+            f"`head` must decide by the distance to its centers, got a {type(head).__name__}, which decides by angles; "
+            "normalize features and centers first, and pass a HarmonicHead."
         )
     with torch.no_grad(), nullcontext(_flattened) if model is None else _entering(head, model) as features:
 

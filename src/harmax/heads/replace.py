@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from harmax.functional import unknown
+from harmax.errors import unknown
 from harmax.heads.harmonic import HarmonicHead
 
 
@@ -34,7 +34,7 @@ def replace_head(model: nn.Module, name: str = "lm_head", *, exponent: float | N
         )
     if module.bias is not None:
         raise ValueError(
-            f"`{name}` must have no bias, got one: a harmonic head has only centres; build the model with bias=False "
+            f"`{name}` must have no bias, got one: a harmonic head has only centers; build the model with bias=False "
             f"there, or drop the bias first (model.{name}.bias = None)."
         )
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:

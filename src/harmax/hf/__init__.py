@@ -6,7 +6,7 @@
 'HarmonicGPT2LMHeadModel'
 """
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.hf.config import HarmonicGPT2Config
 from harmax.hf.convert import from_gpt2
 from harmax.hf.model import HarmonicGPT2LMHeadModel, HarmonicGPT2Model

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.functional import check_softening, resolve_exponent
 
 with needs("hf"):

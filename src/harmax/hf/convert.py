@@ -2,7 +2,7 @@
 
 import copy
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.hf.config import HarmonicGPT2Config
 from harmax.hf.model import HarmonicGPT2LMHeadModel, fit_rows
 
@@ -18,7 +18,7 @@ def from_gpt2(
     learn_exponent: bool = False,
     pad_vocab_to_multiple_of: int = 64,
 ) -> HarmonicGPT2LMHeadModel:
-    """Build a harmonic GPT-2 around the weights of a GPT-2; each row of its head becomes a centre.
+    """Build a harmonic GPT-2 around the weights of a GPT-2; each row of its head becomes a center.
 
     The weights are copied, so the two can be trained side by side; a head that was tied to the embedding is tied
     again. A model that was trained with inner products must be trained on before it predicts well by distances.

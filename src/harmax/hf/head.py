@@ -18,7 +18,7 @@ class TokenHead(HarmonicHead):
     .. math:: \log p_j = z_j - \log \sum_{k \le V} e^{z_k}, \qquad z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a)
 
     Padding takes part in nothing: it is never predicted, gets no probability, no share of label smoothing and a
-    gradient of zero. Under autocast vectors and centres are first rounded to its dtype, as a Linear's are; distances
+    gradient of zero. Under autocast vectors and centers are first rounded to its dtype, as a Linear's are; distances
     and what follows are float32.
 
     Args:
@@ -38,12 +38,12 @@ class TokenHead(HarmonicHead):
 
     @property
     def token_weight(self) -> Tensor:
-        """The centres of the tokens, (V, D), a view of the weight that carries its gradient."""
+        """The centers of the tokens, (V, D), a view of the weight that carries its gradient."""
         return self.weight[: self.out_features]
 
     @property
     def centers(self) -> Tensor:
-        """The centres of the tokens, (V, D), without gradient."""
+        """The centers of the tokens, (V, D), without gradient."""
         return self.token_weight.detach()
 
     def forward(self, input: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class TokenHead(HarmonicHead):
         return loss
 
     def distance(self, input: Tensor) -> Tensor:
-        """Distance to every token's centre, (..., V)."""
+        """Distance to every token's center, (..., V)."""
         return safe_sqrt(squared_distance(input, self.token_weight))
 
     def _operands(self, input: Tensor) -> tuple[Tensor, Tensor]:

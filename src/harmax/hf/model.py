@@ -1,4 +1,4 @@
-"""GPT-2 with a harmonic head as Hugging Face models: transformers' blocks and attention, our centres and loss.
+"""GPT-2 with a harmonic head as Hugging Face models: transformers' blocks and attention, our centers and loss.
 
 Shape suffixes: B sequences, T tokens of each, D features.
 """
@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.hf.config import HarmonicGPT2Config, check_multiple
 from harmax.hf.head import LearnableTokenHead, TokenHead
 from harmax.kernels.operators import is_traced
@@ -88,7 +88,7 @@ class HarmonicGPT2Model(HarmonicGPT2PreTrainedModel, GPT2Model):
 
 
 class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
-    """GPT-2 that predicts by the distance to token centres: an ordinary causal language model of transformers.
+    """GPT-2 that predicts by the distance to token centers: an ordinary causal language model of transformers.
 
     The logits are log-probabilities of the `vocab_size` tokens, float32. A processor that looks at their sign, such as
     the repetition penalty, therefore turns p into p^penalty. The head is tied to the embedding unless the

@@ -1,10 +1,10 @@
-"""Squared Euclidean distances, and their gradients, that stay right next to a centre.
+"""Squared Euclidean distances, and their gradients, that stay right next to a center.
 
 ``|x|^2 + |w|^2 - 2 x.w`` cancels when x is close to w. Pairs whose result is small against their norms ("near pairs")
 are therefore computed again by subtraction, in the distance and in its gradient alike. How many there are depends on
 the data, so that part lives in custom operators that compile, vmap and export treat as one opaque node.
 
-Shape suffixes: B rows, V centres, D features, P pairs.
+Shape suffixes: B rows, V centers, D features, P pairs.
 """
 
 import sys
@@ -39,7 +39,7 @@ def squared_norm(x_BD: Tensor) -> Tensor:
 
 
 def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract the mean centre from both where it dominates: distances keep, cancellation goes."""
+    """Subtract the mean center from both where it dominates: distances keep, cancellation goes."""
     mean_D = w_VD.mean(0)
     spread = squared_norm(w_VD).mean() - mean_D.square().sum()
     if mean_D.square().sum() <= spread:

@@ -36,7 +36,7 @@ class Problem(NamedTuple):
 
 
 class LossOutput(NamedTuple):
-    """The loss, and per row the log-sum-exp of the logits and whether the nearest centre is the target's."""
+    """The loss, and per row the log-sum-exp of the logits and whether the nearest center is the target's."""
 
     loss: Tensor
     logsumexp: Tensor

@@ -3,7 +3,7 @@
 Blocks of the (B, V) matrix of products are the only large memory, and how they are cut is the mode:
 
     fast       up to 8192 rows at a time in 16 bits, where cross-entropy keeps the logits of all
-    balanced   some 2048 rows at a time; the gradient of the centres is summed in float32 meanwhile
+    balanced   some 2048 rows at a time; the gradient of the centers is summed in float32 meanwhile
     lean       some rows and classes at a time, twice (a fourth product), so that not even that sum is needed
 
 Nothing here waits for the device, and the same input gives the same bits.

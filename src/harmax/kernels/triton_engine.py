@@ -46,7 +46,7 @@ PROGRAMS = 2048
 """So many fill a GPU."""
 
 CENTER_SAMPLE = 128
-"""Centres whose mean may be subtracted."""
+"""Centers whose mean may be subtracted."""
 
 FLOOR, TINY = hit_floor(torch.float32), absolute_floor(torch.float32)
 
@@ -171,7 +171,7 @@ class Engine:
         self.product_dtype = torch.float16 if halves else torch.float32
         self.weight_dtype, self.g_type = (torch.bfloat16, tl.bfloat16) if halves else (torch.float32, tl.float32)
         self.padded = pitch(self.classes)
-        # What a bfloat16 holds exactly needs no centre taken out of what weights are multiplied by, and only the very
+        # What a bfloat16 holds exactly needs no center taken out of what weights are multiplied by, and only the very
         # nearest pairs must stay out of the products: all that cancels are float32 sums of exact terms.
         self.exact = halves and all(v.dtype == self.weight_dtype for v in (self.x_BD, self.w_VD))
         self.near = NEAR[self.product_dtype]

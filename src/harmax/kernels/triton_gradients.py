@@ -54,8 +54,8 @@ def finish_rows(
     """dx of some rows: 2 (sum(G) x - G W), with the target's part and the listed pairs as they are.
 
     G W has rounded weights. What that changes is a sum of (g - rounded g) (y - w), for any vector y the sums are made
-    to agree on. Without smoothing y is the mean of the wrong centres under these weights, near the w that count; with
-    it weights have both signs and no such mean, and y is the centre of all. OFFSET is what the products left out of W.
+    to agree on. Without smoothing y is the mean of the wrong centers under these weights, near the w that count; with
+    it weights have both signs and no such mean, and y is the center of all. OFFSET is what the products left out of W.
     """
     i = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     here, d = i < rows, tl.arange(0, BD)

@@ -45,7 +45,7 @@ def rebase(least, now, half, FAST: tl.constexpr):
 
 @triton.jit
 def find_center(W, OUT, w_stride, step, count, features, BS: tl.constexpr, BD: tl.constexpr):
-    """The mean of every `step`-th centre where it dominates their spread, else 0: distances keep, cancellation goes."""
+    """The mean of every `step`-th center where it dominates their spread, else 0: distances keep, cancellation goes."""
     i, d = tl.arange(0, BS), tl.arange(0, BD)
     size = tl.zeros([BS, BD], tl.float32)
     mean_size = tl.zeros([BD], tl.float32)
@@ -67,7 +67,7 @@ def find_center(W, OUT, w_stride, step, count, features, BS: tl.constexpr, BD: t
 def prepare(
     V, CENTER, COPY, NORM, FACTOR, v_stride, rows, features, SCALED: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Copy some rows, less the centre, in the products' dtype, scaled by powers of two; squared norms and scales.
+    """Copy some rows, less the center, in the products' dtype, scaled by powers of two; squared norms and scales.
 
     float16 has the mantissa for it (bfloat16 fits in whole) but not the range: a row's norm becomes 64 to 128.
     """

@@ -17,7 +17,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.train.checkpoint_folder import Checkpoint, write_checkpoint
 from harmax.train.spec import SCHEDULE, PretrainSpec
 from harmax.train.world import World
@@ -78,7 +78,7 @@ def load_checkpoint(
     optimizer: torch.optim.Optimizer,
     world: World,
 ) -> dict[str, Any]:
-    """Read a checkpoint into a model and its optimiser, whatever number of processes wrote it; `check_spec` first.
+    """Read a checkpoint into a model and its optimizer, whatever number of processes wrote it; `check_spec` first.
 
     Returns the position in the data.
     """

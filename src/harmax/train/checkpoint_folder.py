@@ -18,7 +18,8 @@ from typing import Any
 
 from torch.distributed.checkpoint.api import CheckpointException
 
-from harmax.files import DamagedError, read_json, write_json
+from harmax.errors import DamagedError
+from harmax.files import read_json, write_json
 from harmax.train.world import World
 
 STATE = "state.json"

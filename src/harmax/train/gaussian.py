@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harmax.extras import needs
+from harmax.errors import needs
 
 with needs("hf"):
     from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
@@ -22,7 +22,7 @@ class GaussianTokenHead(nn.Linear):
 
     .. math:: z_j = c \, (x \cdot w_j - \tfrac12 \|w_j\|^2) = -\tfrac{c}{2} \|x - w_j\|^2 + \tfrac{c}{2} \|x\|^2
 
-    With many centres at nearly one distance d, exponent n of the harmonic head has nearly these at c = n / d^2. Under
+    With many centers at nearly one distance d, exponent n of the harmonic head has nearly these at c = n / d^2. Under
     autocast the product is rounded as a Linear's is, and the norms are those of the rounded weight, float32.
 
     Args:

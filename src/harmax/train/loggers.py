@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
+from harmax.errors import unknown
 from harmax.files import write_atomically
-from harmax.functional import unknown
 from harmax.train.world import RunSpec
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.hf import from_gpt2
 from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
 from harmax.train.spec import PretrainSpec

@@ -7,7 +7,7 @@ from harmax.train.spec import PretrainSpec
 
 
 def parameter_groups(model: nn.Module, spec: PretrainSpec) -> list[dict[str, object]]:
-    """Split the parameters of a GPT-2: decay acts on matrices; on the centres where the spec says so."""
+    """Split the parameters of a GPT-2: decay acts on matrices; on the centers where the spec says so."""
     centers = model.get_parameter("lm_head.weight")
     decayed: list[nn.Parameter] = []
     others: list[nn.Parameter] = []

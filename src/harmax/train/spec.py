@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harmax.functional import check_softening, resolve_exponent, unknown
+from harmax.errors import unknown
+from harmax.functional import check_softening, resolve_exponent
 
 HEADS = ("harmonic", "linear", "gaussian")
 
@@ -37,7 +38,7 @@ class PretrainSpec:
     """
 
     head: Literal["harmonic", "linear", "gaussian"] = "harmonic"
-    """How the model predicts: by distances to centres, by inner products (transformers' own GPT-2), or, between them,
+    """How the model predicts: by distances to centers, by inner products (transformers' own GPT-2), or, between them,
     by inner products less half the squared norm of the token's row: the Gaussian limit of harmonic."""
     logit_scale: float = 1.0
     """What the logits of the linear and the gaussian head are multiplied by: exponent n at distances d has n / d^2."""
@@ -85,12 +86,12 @@ class PretrainSpec:
     weight_decay: float = 0.1
     """On matrices only, never on biases and norms."""
     decay_centers: bool = True
-    """Whether it also acts on the centres, that is on the head's matrix and what is tied to it."""
+    """Whether it also acts on the centers, that is on the head's matrix and what is tied to it."""
     clip: float = 1.0
     """Largest norm of the gradient; 0: no clipping."""
 
     dtype: Literal["bf16", "float32"] = "bf16"
-    """What matrix products are computed in; weights and optimiser state are float32."""
+    """What matrix products are computed in; weights and optimizer state are float32."""
     compile: bool = True
     """Whether to compile the model."""
     seed: int = 0

@@ -18,7 +18,7 @@ from harmax.train.world import World, gather_no_longer, spread, whole, without_e
 
 
 class TrainingStep:
-    """A model with its loss and its optimiser, on its device; a call is one update. Nothing here waits for a GPU.
+    """A model with its loss and its optimizer, on its device; a call is one update. Nothing here waits for a GPU.
 
     Args:
         spec: what to train.

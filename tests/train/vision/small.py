@@ -15,7 +15,7 @@ from harmax.train.vision import VISION_PRESETS, VisionSpec
 # What steps compute; the rest of a line says how long it took.
 NUMBERS = ("step", "epoch", "loss", "accuracy", "val_loss", "top1", "top5", "lr")
 KILLED_AT = 18  # a line between the checkpoints of 14 and 21
-COLOURS = {"blue": (70, 80, 190), "green": (70, 180, 80), "red": (190, 70, 80)}
+COLORS = {"blue": (70, 80, 190), "green": (70, 180, 80), "red": (190, 70, 80)}
 
 
 def spec(**fields: Any) -> VisionSpec:
@@ -28,15 +28,15 @@ def folder_spec(folder: Path, **fields: Any) -> VisionSpec:
     return spec(**{**sizes, "epochs": 6, **fields})
 
 
-def write_pictures(root: Path, *, each: int = 16, colours: dict[str, tuple[int, int, int]] = COLOURS) -> Path:
-    """Class folders of noisy pictures of many sizes, which a class gives its colour."""
+def write_pictures(root: Path, *, each: int = 16, colors: dict[str, tuple[int, int, int]] = COLORS) -> Path:
+    """Class folders of noisy pictures of many sizes, which a class gives its color."""
     numbers = np.random.default_rng(0)
     for side, count in (("train", each), ("val", 6)):
-        for name, colour in colours.items():
+        for name, color in colors.items():
             (root / side / name).mkdir(parents=True)
             for index in range(count):
                 height, width = numbers.integers(18, 40, size=2)
-                pixels = np.clip(numbers.normal(colour, 60, size=(height, width, 3)), 0, 255).astype(np.uint8)
+                pixels = np.clip(numbers.normal(color, 60, size=(height, width, 3)), 0, 255).astype(np.uint8)
                 Image.fromarray(pixels).save(root / side / name / f"{index}.png")
     return root
 

@@ -146,7 +146,7 @@ def test_a_compiled_step_forms_distances_outright(monkeypatch: pytest.MonkeyPatc
     assert before == distance.DIRECT_ELEMENTS
 
 
-def test_centres_start_on_the_class_means_of_what_the_untrained_model_sees() -> None:
+def test_centers_start_on_the_class_means_of_what_the_untrained_model_sees() -> None:
     settings = spec(batch=8, micro_batch=4, center_start="means")
     step, twin = VisionStep(settings, CLASSES, ALONE), build_model(settings, CLASSES)
     generator = torch.Generator().manual_seed(0)

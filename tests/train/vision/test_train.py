@@ -14,7 +14,7 @@ from transformers import AutoModelForImageClassification, ResNetForImageClassifi
 
 from harmax import HarmonicHead
 from harmax.data.images import load_images
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 from harmax.train.checkpoint_folder import find_checkpoints
 from harmax.train.vision.data import ResidentData, generate_images, open_images
 from harmax.train.vision.model import features, load_classifier
@@ -220,7 +220,7 @@ def test_an_unreadable_picture_is_named(tmp_path: Path) -> None:
 
 
 def test_classes_that_do_not_belong_together(tmp_path: Path, pictures: Path) -> None:
-    alone = write_pictures(tmp_path / "alone", colours={"red": (190, 70, 80)})
+    alone = write_pictures(tmp_path / "alone", colors={"red": (190, 70, 80)})
     with pytest.raises(ValueError, match="must have at least 2 classes to train on, got red alone"):
         open_images(folder_spec(alone), ALONE)
     shutil.copytree(pictures, tmp_path / "odd")
@@ -248,8 +248,8 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path, fields: dict[str,
         train_classifier(spec(**fields), tmp_path / "run", device="cpu")
 
 
-def test_centres_start_on_class_means_once(tmp_path: Path) -> None:
-    """A run that goes on has learnt better places for them."""
+def test_centers_start_on_class_means_once(tmp_path: Path) -> None:
+    """A run that goes on has learned better places for them."""
     settings = spec(center_start="means", epochs=1)
     with joined(settings, "cpu") as world:
         fresh = VisionTraining(settings, tmp_path / "run", world)

@@ -19,8 +19,7 @@ from harmax.data.images.download import download
 from harmax.data.images.folders import ClassFolder, class_folder
 from harmax.data.images.registry import IMAGES
 from harmax.data.images.source import SPLITS, Images, missing, own_folder
-from harmax.files import DamagedError
-from harmax.functional import unknown
+from harmax.errors import DamagedError, unknown
 
 __all__ = [
     "IMAGES",

@@ -9,8 +9,7 @@ from pathlib import Path
 from harmax.data.folder import find_data
 from harmax.data.images.registry import IMAGES
 from harmax.data.images.source import ImageSource, own_folder
-from harmax.files import DamagedError
-from harmax.functional import unknown
+from harmax.errors import DamagedError, unknown
 
 SUMS = "SHA256SUMS"
 STATES = ("embedded", "missing", "incomplete", "there", "part", "whole", "damaged")

@@ -18,7 +18,7 @@ import numpy as np
 
 from harmax.data.images.decoding import decode_image
 from harmax.data.images.source import Images, checked_labels
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE

@@ -4,8 +4,7 @@ import io
 
 import numpy as np
 
-from harmax.extras import needs
-from harmax.files import DamagedError
+from harmax.errors import DamagedError, needs
 
 
 def decode_image(data: bytes, name: object, *, size: int | None = None) -> np.ndarray:

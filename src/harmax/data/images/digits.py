@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from harmax.data.images.source import Images
-from harmax.extras import needs
+from harmax.errors import needs
 
 CLASSES = tuple("0123456789")
 TRAINING = 1437

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harmax.data.images.registry import IMAGES
 from harmax.data.images.source import ImageSource, RemoteFile
-from harmax.functional import unknown
+from harmax.errors import unknown
 
 BLOCK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte

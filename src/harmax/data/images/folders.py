@@ -15,7 +15,7 @@ import numpy as np
 
 from harmax.data.images.decoding import decode_image
 from harmax.data.images.source import Images
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"))
 ARCHIVES = (".tar", ".tar.xz", ".tar.gz", ".tgz", ".tar.bz2")

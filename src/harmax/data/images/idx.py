@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from harmax.data.images.source import Images, checked_labels, read_bytes
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 PREFIXES = {"train": "train", "test": "t10k"}
 KINDS = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}

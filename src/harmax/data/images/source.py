@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from harmax.data.folder import find_data
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 SPLITS = ("train", "test")
 
@@ -22,7 +22,7 @@ class Images(NamedTuple):
     """Images in memory."""
 
     pixels: np.ndarray
-    """(N, H, W) for grey images, (N, H, W, 3) for colours, uint8: 0 is black, 255 white."""
+    """(N, H, W) for gray images, (N, H, W, 3) for colors, uint8: 0 is black, 255 white."""
     labels: np.ndarray
     """(N,) int64, an index into `classes` each."""
     classes: tuple[str, ...]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from harmax.data.dataset import whole_number
 from harmax.data.text.shards import TokenShards
+from harmax.errors import whole_number
 
 ROUNDS = 6
 
@@ -119,7 +119,7 @@ def permute(place: np.ndarray, epoch: np.ndarray, *, count: int, seed: int) -> n
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
-    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    """Scramble 64 bits (the finalizer of SplitMix64)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from harmax.data.text.vocabulary import Vocabulary
-from harmax.files import DamagedError, read_json, to_json, write_json
+from harmax.errors import DamagedError
+from harmax.files import read_json, to_json, write_json
 
 MANIFEST = "shards.json"
 FORMAT = 1

@@ -11,7 +11,7 @@ import numpy as np
 from harmax.data.text.manifest import TOKEN, Manifest, Shard, ShardWriter
 from harmax.data.text.sources import OPENERS, UNREADABLE
 from harmax.data.text.vocabulary import GPT2
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 
 PACKED = re.compile(r"((train|val)[\w-]*\.bin)(\.gz|\.xz)?")
 SUMS = "SHA256SUMS"

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from harmax.data.dataset import whole_number
 from harmax.data.text.manifest import SPLITS, Manifest, Shard, ShardWriter
 from harmax.data.text.processes import encode_in_order
 from harmax.data.text.sources import TextSource
 from harmax.data.text.vocabulary import describe, load_encoding
 from harmax.environment import cores
+from harmax.errors import whole_number
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

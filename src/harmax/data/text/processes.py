@@ -1,4 +1,4 @@
-"""Tokenising in processes beside this one, in order.
+"""Tokenizing in processes beside this one, in order.
 
 This file is also what such a process runs, by its path: it imports nothing of harmax, so that a process starts at once
 and small, and a caller's script is not imported a second time as `multiprocessing` would.
@@ -131,7 +131,7 @@ class _Process:
 
     def _fail(self) -> NoReturn:
         raise RuntimeError(
-            f"a tokenising process must answer, got its end with status {self._process.wait()}; see its words above, "
+            f"a tokenizing process must answer, got its end with status {self._process.wait()}; see its words above, "
             "if any (-9: killed, perhaps for want of memory), and run the same again with fewer workers."
         ) from None
 

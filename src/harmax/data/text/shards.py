@@ -7,10 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from harmax.data.dataset import whole_number
 from harmax.data.text.manifest import SPLITS, TOKEN, Manifest, Shard
-from harmax.files import DamagedError
-from harmax.functional import unknown
+from harmax.errors import DamagedError, unknown, whole_number
 
 SAMPLES, SAMPLE_TOKENS = 64, 1024  # of every shard, when it is opened
 CHUNK_TOKENS = 2**22
@@ -59,7 +57,7 @@ class TokenShards:
     def count_windows(self, length: int) -> int:
         """Return how many windows of `length` inputs there are; none crosses from one shard into the next.
 
-        Neighbours share one token, the last target of one and the first input of the next, so that every token is
+        Neighbors share one token, the last target of one and the first input of the next, so that every token is
         predicted once.
         """
         return int(self._last_windows(whole_number("length", length, least=1))[-1])

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harmax.data.text.vocabulary import SEPARATOR
-from harmax.extras import needs
-from harmax.files import DamagedError
+from harmax.errors import DamagedError, needs
 
 OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 UNREADABLE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)

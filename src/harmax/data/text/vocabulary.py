@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harmax.extras import needs
+from harmax.errors import needs
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.extras import needs
+from harmax.errors import needs
 
 # What random numbers are for; the first word of their seed, so that no two purposes share them.
 ORDER, CROPS, POLICIES, PICTURES, WORLD, SQUARES = 1, 2, 3, 4, 5, 6
@@ -21,7 +21,7 @@ AREA = (0.08, 1.0)
 """Part of a picture that a random crop keeps."""
 RATIO = (3 / 4, 4 / 3)
 """Width to height of a random crop."""
-CENTRE = 0.875
+CENTER = 0.875
 """Part of the shorter side that evaluation keeps: 224 of 256."""
 
 
@@ -50,7 +50,7 @@ def cut(padded: Tensor, chosen_B: Tensor, top_B: Tensor, left_B: Tensor, flip_B:
 
 
 def blank(images: Tensor, top_B: Tensor, left_B: Tensor, side: int) -> Tensor:
-    """Set a square of every prepared image to 0, which is the mean colour; squares may reach over an edge.
+    """Set a square of every prepared image to 0, which is the mean color; squares may reach over an edge.
 
     Args:
         images: (B, C, H, W).
@@ -88,7 +88,7 @@ def random_crop(picture: np.ndarray, size: int, numbers: np.random.Generator, *,
 def middle_crop(picture: np.ndarray, size: int) -> np.ndarray:
     """Cut the middle square out of a picture (H, W, C), 7/8 of its shorter side, and scale it to `size`."""
     height, width = picture.shape[:2]
-    side = CENTRE * min(height, width)
+    side = CENTER * min(height, width)
     left, top = (width - side) / 2, (height - side) / 2
     return _scale(picture, (left, top, left + side, top + side), size)
 

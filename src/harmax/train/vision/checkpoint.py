@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harmax.extras import needs
+from harmax.errors import needs
 from harmax.train.checkpoint_folder import Checkpoint, write_checkpoint
 from harmax.train.vision.spec import VisionSpec
 from harmax.train.world import World
@@ -62,7 +62,7 @@ def check_checkpoint(checkpoint: Checkpoint, spec: VisionSpec, fingerprint: dict
 def load_checkpoint(
     checkpoint: Checkpoint, *, model: nn.Module, optimizer: torch.optim.Optimizer, totals: Tensor, world: World
 ) -> None:
-    """Read a checkpoint into a model, its optimiser and, on the first process, the sums; `check_checkpoint` first."""
+    """Read a checkpoint into a model, its optimizer and, on the first process, the sums; `check_checkpoint` first."""
     checkpoint.refuse_damage(world)
     stored = load_file(checkpoint.folder / TENSORS)
     for name, parameter in model.named_parameters():

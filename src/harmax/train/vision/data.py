@@ -52,7 +52,7 @@ class ResidentData:
         check_classes(train.classes, test.classes, spec.dataset, spec.data)
         self._spec, self._world, self.classes = spec, world, train.classes
         self.order = Order(spec, len(train.labels), world.rank, world.size)
-        train_pixels, test_pixels = _coloured(train.pixels), _coloured(test.pixels)
+        train_pixels, test_pixels = _colored(train.pixels), _colored(test.pixels)
         side, border = train_pixels.shape[1], spec.padding
         if border >= side:
             raise ValueError(f"`padding` must be less than the images' side ({side}), got {border}; 0 turns it off.")
@@ -219,13 +219,13 @@ def measure_channels(pixels: np.ndarray) -> Preparation:
     mean = share @ levels
     std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(1))
     if not std.all():
-        raise ValueError("training images must not all be of one colour in some channel, got such; look at them.")
+        raise ValueError("training images must not all be of one color in some channel, got such; look at them.")
     red, green, blue = map(float, mean)
     return Preparation((red, green, blue), (float(std[0]), float(std[1]), float(std[2])), pixels.shape[1])
 
 
 def generate_images(count: int, *, start: int = 0, classes: int = 4, side: int = 12) -> Images:
-    """Make images up: a coloured pattern a class, shifted and covered with noise. They show that everything works."""
+    """Make images up: a colored pattern a class, shifted and covered with noise. They show that everything works."""
     patterns = generator(WORLD, 0).integers(60, 196, size=(classes, side, side, 3))
     labels = np.arange(start, start + count) % classes
     pixels = np.empty((count, side, side, 3), np.uint8)
@@ -236,6 +236,6 @@ def generate_images(count: int, *, start: int = 0, classes: int = 4, side: int =
     return Images(pixels, labels.astype(np.int64), tuple(f"pattern {number}" for number in range(classes)))
 
 
-def _coloured(pixels: np.ndarray) -> np.ndarray:
-    """Give grey images three channels that are the same."""
+def _colored(pixels: np.ndarray) -> np.ndarray:
+    """Give gray images three channels that are the same."""
     return pixels if pixels.ndim == 4 else np.repeat(pixels[..., None], 3, axis=3)

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harmax.extras import needs
-from harmax.files import DamagedError, read_json, write_json
-from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent, unknown
+from harmax.errors import DamagedError, needs, unknown
+from harmax.files import read_json, write_json
+from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent
 from harmax.heads import HarmonicHead
 from harmax.train.vision.spec import ARCHITECTURES, HEADS, VisionSpec
 
@@ -229,8 +229,8 @@ class Preparation(NamedTuple):
 
     def prepare(self, pixels: Tensor) -> Tensor:
         """Prepare images (B, H, W) or (B, H, W, C), uint8, as data sets have them."""
-        colours = pixels if pixels.ndim == 4 else pixels[..., None].expand(*pixels.shape, 3)
-        return self(colours.permute(0, 3, 1, 2).float() / 255)
+        colors = pixels if pixels.ndim == 4 else pixels[..., None].expand(*pixels.shape, 3)
+        return self(colors.permute(0, 3, 1, 2).float() / 255)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from harmax.data.images import ClassFolder
-from harmax.files import DamagedError
+from harmax.errors import DamagedError
 from harmax.train.vision.augment import PICTURES, generator, middle_crop, random_crop
 
 Key = tuple[int, int]

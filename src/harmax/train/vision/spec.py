@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from harmax.functional import check_softening, resolve_exponent, unknown
+from harmax.errors import unknown
+from harmax.functional import check_softening, resolve_exponent
 from harmax.train.spec import check_logit_scale
 
 HEADS = ("harmonic", "linear")
@@ -48,7 +49,7 @@ class VisionSpec:
     """
 
     head: Literal["harmonic", "linear"] = "harmonic"
-    """How the model predicts: by distances to centres, or by inner products with a bias (transformers' own ResNet)."""
+    """How the model predicts: by distances to centers, or by inner products with a bias (transformers' own ResNet)."""
     exponent: float | None = None
     """Of the harmonic head; sqrt(features) if left out."""
     softening: float = 0.0
@@ -56,9 +57,9 @@ class VisionSpec:
     logit_scale: float = 1.0
     """What the linear head's logits are multiplied by: a control, since an exponent is a scale of logits too."""
     center_std: float | None = None
-    """The centres start as N(0, this^2); if left out as `center_start` says."""
+    """The centers start as N(0, this^2); if left out as `center_start` says."""
     center_start: Literal["linear", "means"] = "linear"
-    """The centres start as the linear head's weights do, or on the means of their classes' first features."""
+    """The centers start as the linear head's weights do, or on the means of their classes' first features."""
     model: Literal["resnet50", "resnet18", "tiny"] = "resnet50"
     """The backbone."""
     small_stem: bool = False
@@ -111,7 +112,7 @@ class VisionSpec:
     """Share of the target spread evenly over all classes."""
 
     dtype: Literal["bf16", "float32"] = "bf16"
-    """What convolutions are computed in; weights and optimiser state are float32."""
+    """What convolutions are computed in; weights and optimizer state are float32."""
     compile: bool = True
     """Whether to compile the model."""
     record: bool = True

@@ -21,15 +21,15 @@ from harmax.train.world import World, spread, without_exchange
 SMALL = 2**26
 """Largest B * V * D whose differences a compiled loss forms outright, whatever `auto` would take."""
 DIRECT = "direct"
-"""A harmonic loss by differences between features and centres; compiled they are never stored."""
+"""A harmonic loss by differences between features and centers; compiled they are never stored."""
 NEVER_WAITS = (DIRECT, "triton")
 """Ways to compute it in which the host does not look at the data, so that a step can be recorded."""
 START_IMAGES = 32
-"""Images a class, on average, whose features centres start from."""
+"""Images a class, on average, whose features centers start from."""
 
 
 class VisionStep:
-    """A model with its loss and its optimiser, on its device; a call is one update.
+    """A model with its loss and its optimizer, on its device; a call is one update.
 
     Nothing here waits for a GPU, but the step that is recorded, and a harmonic loss that is none of `NEVER_WAITS`.
 
@@ -102,9 +102,9 @@ class VisionStep:
 
     @torch.no_grad()
     def start_centers(self, batches: Batches, micro_batches: int) -> None:
-        """Put every centre on the mean of its class's features, as they are before the first step, in all processes.
+        """Put every center on the mean of its class's features, as they are before the first step, in all processes.
 
-        A class that is not among the images keeps its centre.
+        A class that is not among the images keeps its center.
 
         Args:
             batches: as for a step.

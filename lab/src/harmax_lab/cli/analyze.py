@@ -1,0 +1,217 @@
+"""`harmax analyze`: what the stored embeddings of the algorithmic runs show, as numbers or as a film."""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from harmax.analysis import bootstrap_interval
+from harmax.cli.usage import UsageError, checking_usage, print_json
+from harmax.errors import unknown
+from harmax.figures import house_style
+from harmax.files import write_atomically
+from harmax_lab.algorithmic import anchors, runs
+from harmax_lab.algorithmic.film import draw_frames, to_gif
+from harmax_lab.algorithmic.measures import last_embedding, measure, shape
+from harmax_lab.algorithmic.training import RunCell, task_of
+from harmax_lab.kit.drawing import MODEL_STYLES
+from harmax_lab.kit.experiment import PROFILES
+from harmax_lab.kit.store import Run, open_runs
+from harmax_lab.models import MODELS
+from harmax_lab.tasks import PROTOCOLS, TASKS, audit_table
+
+SOURCE = runs.EXPERIMENT
+Measured = dict[RunCell, dict[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Analyze:
+    """Measure the stored embeddings of `algorithmic`, standard beside harmonic, or make a film of one pair."""
+
+    task: str | None = None
+    """One task instead of all, for example `modular_addition`."""
+    model: str | None = None
+    """mlp or transformer instead of both."""
+    protocol: str | None = None
+    """authors or matched instead of both."""
+    seed: int | None = None
+    """One seed; without it medians over all, with 95 % intervals."""
+    profile: str | None = None
+    """smoke, quick or full; the most thorough run there is if left out."""
+    folder: Path = Path("runs")
+    """Where run folders live."""
+    animate: Path | None = None
+    """Write a film of one task's tokens over training to this .gif (MLPs, the first protocol and seed if left open)."""
+    audit: bool = False
+    """Print how much of each task's test is in its training set, over the authors' 20 seeds; needs no runs."""
+    json: bool = False
+    """Print every run's measures, or the audit, as JSON."""
+
+    def __call__(self) -> int:
+        """Measure and print, animate, or audit the data."""
+        if self.audit:
+            table = audit_table(anchors.SEEDS)
+            if self.json:
+                print_json(table)
+            else:
+                print_audit(table)
+            return 0
+        with checking_usage():
+            self._check()
+            run = self._find_run()
+            chosen = self._choose(run)
+        if self.animate is not None:
+            self._animate(run, chosen)
+            return 0
+        found = {cell: measured(run, cell) for cell in chosen}
+        if self.json:
+            print_json({"folder": str(run.folder), "profile": run.profile, "runs": to_rows(found)})
+        else:
+            print_tables(found)
+            print(f"{run.profile} profile, {run.folder}", file=sys.stderr)
+        return 0
+
+    def _check(self) -> None:
+        choices: dict[str, Iterable[str]] = {
+            "task": TASKS,
+            "model": MODELS,
+            "protocol": PROTOCOLS,
+            "profile": PROFILES,
+        }
+        for name, known in choices.items():
+            value = getattr(self, name)
+            if value is not None and value not in known:
+                raise ValueError(unknown(f"--{name}", value, known))
+        if self.animate is None:
+            return
+        if self.animate.suffix.lower() != ".gif":
+            raise ValueError(f"`--animate` must end in .gif, got {str(self.animate)!r}; no other film is written.")
+        if self.animate.is_dir():
+            raise ValueError(f"`--animate` must be a file, got the folder {str(self.animate)!r}; add a name to it.")
+        if self.task is None:
+            raise ValueError(f"`--animate` must come with `--task`, got none; choose one of {', '.join(TASKS)}.")
+        if self.json:
+            raise ValueError("`--animate` and `--json` must not come together, got both; give one of them.")
+
+    def _find_run(self) -> Run:
+        candidates = [
+            run
+            for run in open_runs(self.folder).query(experiment=SOURCE.name, profile=self.profile)
+            if run.config["version"] == SOURCE.version and run.profile in PROFILES and run.done
+        ]
+        if not candidates:
+            wanted = f"a {self.profile} run" if self.profile else "a run"
+            flag = {"smoke": " --smoke", "full": " --full"}.get(self.profile or "", "")
+            raise ValueError(
+                f"`--folder` must hold {wanted} of `{SOURCE.name}`, got {str(self.folder)!r}, which has none; make one "
+                f"with `harmax run {SOURCE.name}{flag}`."
+            )
+        return max(candidates, key=lambda run: (PROFILES.index(run.profile), len(run.done)))
+
+    def _choose(self, run: Run) -> list[RunCell]:
+        spec = SOURCE.load_spec(run.config["spec"])
+        finished = set(run.done)
+        cells = [cell for cell in SOURCE.cells(spec) if cell.name in finished]
+        for name in ("task", "model", "protocol", "seed"):
+            wanted = getattr(self, name)
+            there = list(dict.fromkeys(getattr(cell, name) for cell in cells))
+            if wanted is not None and wanted not in there:
+                raise ValueError(
+                    f"`--{name}` must be one that has finished, {', '.join(map(str, there))}, got {wanted}; "
+                    f"finish the others with `harmax run {SOURCE.name}`."
+                )
+            cells = [cell for cell in cells if wanted in (None, getattr(cell, name))]
+        return cells
+
+    def _animate(self, run: Run, cells: list[RunCell]) -> None:
+        assert self.animate is not None
+        model = self.model or "mlp"
+        own = [cell for cell in cells if cell.model == model]
+        pairs: dict[tuple[str, int], dict[tuple[str, str], RunCell]] = {}
+        for cell in own:
+            pairs.setdefault((cell.protocol, cell.seed), {})[cell.arm] = cell
+        pair = next((both for both in pairs.values() if len(both) == 2), None)
+        if pair is None:
+            raise UsageError(
+                f"`--animate` must find a standard and a harmonic {model} of one seed, got {len(own)} finished runs "
+                f"and no pair; finish them with `harmax run {SOURCE.name}`."
+            )
+        results = {arm: run.read(pair[arm].name) for arm in MODEL_STYLES if arm in pair}
+        console, cell = Console(stderr=True), next(iter(pair.values()))
+        snapshots = len(next(iter(results.values())).arrays["snapshot_epoch"])
+        with checking_usage(), house_style():
+            frames = draw_frames(task_of(cell), results)
+            if console.is_terminal:
+                frames = iter(track(frames, "drawing", total=snapshots, console=console, transient=True))
+            else:
+                print(f"drawing {snapshots} frames", file=sys.stderr, flush=True)
+            drawn = list(frames)
+        write_atomically(self.animate, to_gif(drawn))
+        print(
+            f"{task_of(cell).title}, {cell.protocol} protocol, seed {cell.seed}: {len(drawn)} frames", file=sys.stderr
+        )
+        print(self.animate)
+
+
+def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print an audit of the data, means over seeds."""
+    table = Table(title="Rows, means over seeds; leak: test rows that are training rows", title_justify="left")
+    for column in ("protocol", "task", "train", "facts", "test", "leak", "theirs"):
+        table.add_column(column, justify="left" if column in ("protocol", "task") else "right", no_wrap=True)
+    for row in rows:
+        theirs = f"{anchors.LEAK[row['task']]:.0%}" if row["protocol"] == "authors" else ""
+        counts = (f"{row[name]:.0f}" for name in ("train_rows", "train_facts", "test_rows"))
+        table.add_row(row["protocol"], runs.TITLES[row["task"]], *counts, f"{row['leak']:.1%}", theirs)
+    Console().print(table)
+
+
+def measured(run: Run, cell: RunCell) -> dict[str, Any] | None:
+    """Measure a run's last embedding, None where it diverged."""
+    embedding = last_embedding(run.read(cell.name))
+    return None if embedding is None else {**shape(embedding), **measure(task_of(cell).structure, embedding)}
+
+
+def to_rows(found: Mapping[RunCell, dict[str, Any] | None]) -> list[dict[str, Any]]:
+    """Return one plain object a run; the measures of a diverged one are null."""
+    return [{**asdict(cell), "measures": measures} for cell, measures in found.items()]
+
+
+def print_tables(found: Mapping[RunCell, dict[str, Any] | None]) -> None:
+    """Print a table a task, protocol and body: measures down, standard and harmonic across."""
+    # A pipe has no width of its own, and a narrower table would lose its numbers.
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    sorted_out: dict[tuple[str, str, str], dict[str, list[dict[str, Any] | None]]] = {}
+    for cell, measures in found.items():
+        arms = sorted_out.setdefault((cell.task, cell.protocol, cell.model), {"linear": [], "harmonic": []})
+        arms[cell.head].append(measures)
+    for (task, protocol, model), arms in sorted_out.items():
+        names = [f"{MODEL_STYLES[model, head].label}, {_counted(every)}" for head, every in arms.items()]
+        table = Table("", *names, title=f"{runs.TITLES[task]}, {protocol} protocol", title_justify="left")
+        whole = {head: [one for one in every if one is not None] for head, every in arms.items()}
+        keys = next((list(some[0]) for some in whole.values() if some), [])
+        for key in keys:
+            table.add_row(key, *(_over_seeds([one[key] for one in some]) for some in whole.values()))
+        console.print(table)
+
+
+def _counted(every: list[dict[str, Any] | None]) -> str:
+    lost = sum(one is None for one in every)
+    runs_ = f"{len(every)} run{'s' * (len(every) != 1)}"
+    return f"{runs_}, {lost} diverged" if lost else runs_
+
+
+def _over_seeds(values: list[Any]) -> str:
+    if not values:
+        return ""
+    if isinstance(values[0], bool):
+        return f"{sum(values)} of {len(values)}" if len(values) > 1 else ("yes" if values[0] else "no")
+    if isinstance(values[0], str | int):
+        ((value, count),) = Counter(values).most_common(1)
+        return f"{value} ({count} of {len(values)})" if len(values) > 1 else str(value)
+    return f"{values[0]:.4g}" if len(values) == 1 else str(bootstrap_interval(values))

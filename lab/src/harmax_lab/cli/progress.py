@@ -1,0 +1,57 @@
+"""Progress on standard error: a bar with the time left on a terminal, now and then a line elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from harmax_lab.kit.engine import Event
+
+LINE_EVERY = 10.0  # seconds between lines where nothing has finished
+
+
+class ShowProgress:
+    """A context manager that is called with events.
+
+    >>> with ShowProgress() as show:
+    ...     pass
+    """
+
+    def __init__(self, unit: str = "cells") -> None:
+        self._unit = unit
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._spoken = (-1.0, "")
+        self._settled = 0
+
+    def __enter__(self) -> "ShowProgress":
+        if self._console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        words = f"{event.experiment}: {event.done} of {event.total} {self._unit}"
+        words += f", {event.failed} failed" if event.failed else ""
+        if self._bar is not None:
+            task = next((t.id for t in self._bar.tasks if t.fields.get("name") == event.experiment), None)
+            if task is None:
+                task = self._bar.add_task("", total=1.0, name=event.experiment)
+            description = f"{words}  {event.message}".rstrip()
+            self._bar.update(task, completed=event.fraction, description=description)
+            return
+        now = time.monotonic()
+        settled = event.done + event.failed
+        if settled != self._settled or now - self._spoken[0] >= LINE_EVERY or self._spoken[1] != event.experiment:
+            print(f"{words} ({event.fraction:.0%}) {event.message}".rstrip(), file=sys.stderr, flush=True)
+            self._spoken, self._settled = (now, event.experiment), settled

@@ -1,0 +1,160 @@
+"""`harmax run` and `harmax reproduce`."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from harmax.cli.usage import UsageError, check_folder, checking_usage, parse_seeds, print_json
+from harmax.environment import choose_device
+from harmax.errors import DamagedError, unknown
+from harmax_lab.cli.progress import ShowProgress
+from harmax_lab.experiments import EXPERIMENTS, find_experiment, run
+from harmax_lab.kit.engine import ENGINES, device_for, matching
+from harmax_lab.kit.experiment import verdict_words
+from harmax_lab.kit.report import write_report
+from harmax_lab.kit.store import Run
+
+
+@dataclass(frozen=True)
+class RunExperiment:
+    """Run one experiment, or what is left of it: finished cells are never run twice."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """An experiment; `harmax list` shows them."""
+    smoke: bool = False
+    """Only check that everything works, in seconds."""
+    full: bool = False
+    """The paper's full setting instead of the quick one."""
+    seeds: str | None = None
+    """Other seeds: how many (5), or which ones (3,7,9)."""
+    folder: Path = Path("runs")
+    """Where run folders live."""
+    device: str | None = None
+    """Where to compute: cpu, cuda, cuda:1; a GPU where there is one and the experiment uses it if left out."""
+    cells: str | None = None
+    """Only cells with these fields (dataset=cifar10,stage=final; * is anything), so that processes share a run."""
+    engine: str = "local"
+    """Where the work runs: local, this process; ray, all cores or GPUs of this machine or of a Ray cluster."""
+    json: bool = False
+    """Print the run's summary as JSON."""
+
+    def __call__(self) -> int:
+        """Run, and print the verdicts."""
+        with checking_usage():
+            check_folder(self.folder)
+            profile = profile_of(self.smoke, self.full)
+            seeds = parse_seeds(self.seeds)
+            experiment = find_experiment(self.name)
+            spec = experiment.resolve(profile, seeds)
+            matching([cell.name for cell in experiment.cells(spec)], self.cells)
+            if self.engine not in ENGINES:
+                raise UsageError(unknown("engine", self.engine, ENGINES))
+            device_for(experiment, self.device, self.engine)
+        with ShowProgress() as progress:
+            result = run(
+                self.name,
+                engine=self.engine,
+                seeds=seeds,
+                profile=profile,
+                folder=self.folder,
+                device=self.device,
+                cells=self.cells,
+                progress=progress,
+            )
+        complain(result)
+        if self.json:
+            print_json({**(result.summary or {}), "folder": str(result.folder)})
+        else:
+            print_run(result)
+        return 1 if result.failed or result.damaged else 0
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the quick profile of every experiment, then write the report; its path is printed last."""
+
+    smoke: bool = False
+    """Only check that everything works."""
+    full: bool = False
+    """The paper's full settings instead of the quick ones."""
+    folder: Path = Path("runs")
+    """Where run folders live."""
+    device: str | None = None
+    """Where to compute what can be computed there: cpu, cuda, cuda:1; a GPU where there is one if left out."""
+
+    def __call__(self) -> int:
+        """Run everything, and print verdicts and the report's path."""
+        with checking_usage():
+            check_folder(self.folder)
+            profile = profile_of(self.smoke, self.full)
+            choose_device(self.device)
+            for experiment in EXPERIMENTS.values():
+                experiment.resolve(profile)  # which looks for data sets: better refused now than between two runs
+        status = 0
+        for name, experiment in EXPERIMENTS.items():
+            try:
+                with ShowProgress() as progress:
+                    result = run(
+                        name,
+                        profile=profile,
+                        folder=self.folder,
+                        device=self.device if experiment.accelerated else None,
+                        retry=experiment.source is None,  # the source has just had its second chance
+                        progress=progress,
+                    )
+            except DamagedError as error:
+                print(f"harmax: {error}", file=sys.stderr)
+                status = 1
+                continue
+            if experiment.source is None:
+                complain(result)
+            print_run(result)
+            status = 1 if result.failed or result.damaged else status
+        print(write_report(EXPERIMENTS.values(), self.folder).path)
+        return status
+
+
+def profile_of(smoke: bool, full: bool) -> str:
+    """Return the profile that two flags stand for."""
+    if smoke and full:
+        raise ValueError("`--smoke` and `--full` must not come together, got both; give one of them.")
+    return "smoke" if smoke else "full" if full else "quick"
+
+
+def complain(run: Run) -> None:
+    """Say on standard error which cells failed or are damaged, and what to do; each reason is said once."""
+    trained = run.home.parent.name
+    failed: dict[str, list[str]] = {}
+    for name, error in run.failed.items():
+        failed.setdefault(reason_of(error), []).append(name)
+    for reason, (first, *others) in failed.items():
+        more = f" and {len(others)} other{'s' * (len(others) > 1)}" if others else ""
+        print(f"harmax: {trained}, cell {first}{more} failed: {reason}", file=sys.stderr)
+    for damage in run.damaged:
+        print(f"harmax: damaged and left alone: {damage}; delete it to run it again.", file=sys.stderr)
+
+
+def reason_of(error: str) -> str:
+    """Return the line of a traceback that says what went wrong: the first one after the last place in the code.
+
+    >>> reason_of('Traceback (most recent call last):\\n  File "x", line 1\\nValueError: no\\nSearch for it\\n')
+    'ValueError: no'
+    """
+    lines = error.strip().splitlines()
+    places = [number for number, line in enumerate(lines[:-1]) if line.startswith("  ")]
+    return lines[places[-1] + 1 if places else -1]
+
+
+def print_run(run: Run) -> None:
+    """Print the verdicts of a run."""
+    origin = "" if run.source is None else f" of {run.home.parent.name}"
+    counts = f"{len(run.done)} of {len(run.cells)} cells{origin} done, {len(run.failed)} failed"
+    print(f"{run.experiment} ({run.profile}): {counts}")
+    claims = {claim.id: claim for claim in find_experiment(run.experiment).claims}
+    for verdict in (run.summary or {}).get("verdicts", []):
+        words = verdict_words(verdict["verdict"], claims[verdict["claim"]])
+        print(f"  {words:<14}  {verdict['claim']}: {verdict['sentence']}")
+    print(f"  {run.folder}")

@@ -1,0 +1,57 @@
+"""What a person who waits wants to know: how far, how good, how long."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from harmax_lab.ensemble.parts import Job, Status
+
+TellProgress = Callable[[float, str], None]
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def accuracy_bars(accuracy: Sequence[float] | np.ndarray, most: int = 40) -> str:
+    """Draw one bar a run, the higher the more accurate; of many runs, evenly spaced ones of the sorted list.
+
+    >>> accuracy_bars([0.0, 0.5, 1.0])
+    '▁▄█'
+    """
+    values = np.nan_to_num(np.asarray(accuracy, dtype=float))
+    if len(values) > most:
+        values = np.sort(values)[np.linspace(0, len(values) - 1, most).astype(int)]
+    return "".join(BARS[min(7, int(value * 7.999))] for value in values)
+
+
+class Progress:
+    """Says how far all jobs are: share of run-epochs, accuracy a run, time left."""
+
+    def __init__(self, jobs: Sequence[Job], tell: TellProgress | None) -> None:
+        self.tell = tell
+        self.weights = [len(job.ensemble) * job.plan.longest for job in jobs]
+        self.done = [0.0] * len(jobs)
+        self.start: tuple[float, float] | None = None
+
+    def __call__(self, number: int, status: Status) -> None:
+        """Tell how far one job is now."""
+        self.done[number] = self.weights[number] * status.done
+        fraction = sum(self.done) / sum(self.weights)
+        now = time.monotonic()
+        # Neither what was done in an earlier run nor compilation says anything about the speed.
+        if self.start is None:
+            self.start = (now, fraction)
+        if self.tell is None or not len(status.accuracy):
+            return
+        since, before = self.start
+        left = (now - since) / (fraction - before) * (1 - fraction) if fraction > before else float("nan")
+        words = "" if left != left else f", {_duration(left)} left"
+        known = status.accuracy[np.isfinite(status.accuracy)]
+        median = f" median {np.median(known):.2f}" if len(known) else ""
+        self.tell(
+            fraction,
+            f"epoch {status.epoch} of {status.epochs}, test accuracy {accuracy_bars(status.accuracy)}{median}{words}",
+        )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,114 @@
+"""Parts of figures that several experiments share, beside those of `harmax.figures`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.lines import Line2D
+
+__all__ = [
+    "MODEL_STYLES",
+    "ModelStyle",
+    "class_color",
+    "draw_band",
+    "draw_head_curves",
+    "draw_points",
+    "draw_regions",
+    "draw_weights",
+    "line_handle",
+    "mark_handle",
+    "model_handle",
+    "new_figure",
+    "spaced",
+]
+
+
+@dataclass(frozen=True)
+class ModelStyle:
+    """How one of the paper's four small models is drawn: the hue says which head, dash and marker which body."""
+
+    label: str
+    color: str
+    line: str
+    marker: str
+
+
+# Keyed by body and head, in the order of legends and columns.
+MODEL_STYLES: dict[tuple[str, str], ModelStyle] = {
+    ("mlp", "linear"): ModelStyle("standard MLP", "#D55E00", "-", "o"),
+    ("mlp", "harmonic"): ModelStyle("harmonic MLP", "#0072B2", "-", "o"),
+    ("transformer", "linear"): ModelStyle("standard transformer", "#D55E00", "--", "^"),
+    ("transformer", "harmonic"): ModelStyle("harmonic transformer", "#0072B2", "--", "^"),
+}
+
+
+def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence[np.ndarray]) -> None:
+    """Draw one head's curves: the median over seeds as a line, their range as a band."""
+    style = HEAD_STYLES[head]
+    draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
+
+
+def spaced(count: int, most: int = 160) -> np.ndarray:
+    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
+
+    >>> spaced(1000, 5)
+    array([  0,   5,  31, 177, 999])
+    """
+    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
+    return np.unique(steps) - 1
+
+
+def model_handle(model: str, head: str) -> "Line2D":
+    """Return a legend's entry for one of the four small models."""
+    style = MODEL_STYLES[model, head]
+    return _line(style.label, color=style.color, linestyle=style.line, marker=style.marker, markersize=6)
+
+
+def draw_weights(axes: "Axes", weight: np.ndarray, points: np.ndarray) -> None:
+    """Draw each class's weight (V, 2) as an arrow from the origin, and the data points as open rings."""
+    reach = 1.22 * max(np.abs(weight).max(), np.abs(points).max())
+    _frame(axes, reach)
+    for index, (tip, point) in enumerate(zip(weight, points, strict=True)):
+        color = class_color(index)
+        # A center at the origin has no arrow to draw; its dot still shows it.
+        if np.linalg.norm(tip) > 0.02 * reach:
+            arrow: dict[str, Any] = {"arrowstyle": "-", "color": color, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
+            axes.annotate("", tip, (0, 0), arrowprops=arrow)
+        axes.plot(*tip, marker="o", markersize=5, color=color, linestyle="none", zorder=4)
+        axes.plot(*point, marker="o", markersize=10, markerfacecolor="none", color=color, linestyle="none", zorder=3)
+
+
+def draw_regions(axes: "Axes", extent: np.ndarray, winner: np.ndarray, probability: np.ndarray) -> None:
+    """Fill the square from extent[0] to extent[1] with the winning class's color, paler where it is less probable."""
+    colors = np.array([_rgb(class_color(index)) for index in range(int(winner.max()) + 1)])
+    strength = (0.12 + 0.68 * probability)[..., None]
+    low, high = map(float, extent)
+    _frame(axes, high)
+    axes.grid(False)
+    image = 1 - strength * (1 - colors[winner])
+    axes.imshow(image, origin="lower", extent=(low, high, low, high), interpolation="bilinear", aspect="equal")
+
+
+def draw_points(axes: "Axes", points: np.ndarray) -> None:
+    """Mark the data points (P, 2) in their classes' colors, numbered from 1."""
+    for index, point in enumerate(points):
+        axes.plot(
+            *point, marker="o", markersize=13, color=class_color(index), markeredgecolor="white", markeredgewidth=1.2
+        )
+        axes.text(
+            point[0], point[1], str(index + 1), color="white", ha="center", va="center", fontsize=8, fontweight="bold"
+        )
+
+
+def _frame(axes: "Axes", reach: float) -> None:
+    axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+
+
+def _rgb(color: str) -> tuple[float, ...]:
+    return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))

@@ -1,0 +1,126 @@
+"""What every engine keeps: cells are stored as they come, counted, and told of."""
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from harmax_lab.kit.experiment import Cell, Experiment, Spec
+from harmax_lab.kit.store import CellResult, Run
+
+S = TypeVar("S", bound=Spec)
+C = TypeVar("C", bound=Cell)
+
+
+@dataclass(frozen=True)
+class Event:
+    """How far a run is: finished, failed and all cells, the fraction done, and what happens now."""
+
+    experiment: str
+    done: int
+    failed: int
+    total: int
+    fraction: float
+    message: str
+
+
+class Ledger(Generic[S, C]):
+    """The state of a run while an engine works on it.
+
+    Args:
+        experiment: what is run.
+        spec: its settings.
+        run: where results go.
+        names: the cells to run.
+        progress: called with an `Event` whenever there is something to tell.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment[S, C],
+        spec: S,
+        run: Run,
+        names: Collection[str],
+        progress: Callable[[Event], None],
+    ) -> None:
+        self.experiment, self.run, self._progress = experiment, run, progress
+        everything = experiment.cells(spec)
+        self.groups = experiment.groups(cell for cell in everything if cell.name in names)
+        """Cells that are to be computed together."""
+        whole = experiment.groups(everything)
+        self._members = {repr(experiment.group(group[0])): {cell.name for cell in group} for group in whole}
+        self.done, self.failed = len(run.done), 0
+        self._settled, self._total = self.done, self.done + len(names)
+        self._open: list[Part[C]] = []
+
+    def open(self, cells: Sequence[C]) -> "Part[C]":
+        """Begin some cells of one group."""
+        key = repr(self.experiment.group(cells[0]))
+        part = Part(self, cells, key, others=self._members[key] - {cell.name for cell in cells})
+        self._open.append(part)
+        self.tell(cells[0].name)
+        return part
+
+    def settle(self, part: "Part[C]") -> None:
+        """End some cells, whatever became of them."""
+        self._open.remove(part)
+        self._settled += part.size
+        self.tell("")
+
+    def tell(self, message: str) -> None:
+        """Say how far the run is."""
+        within = sum(part.fraction * part.size for part in self._open)
+        fraction = min(1.0, (self._settled + within) / self._total) if self._total else 1.0
+        self._progress(Event(self.experiment.name, self.done, self.failed, self._total, fraction, message))
+
+
+class Part(Generic[C]):
+    """Cells of one group that are computed together: end it with `close` or `fail`."""
+
+    def __init__(self, ledger: Ledger[S, C], cells: Sequence[C], key: str, *, others: set[str]) -> None:
+        self._ledger, self._key, self._others = ledger, key, others
+        self._missing, self._name = {cell.name for cell in cells}, cells[0].name
+        self.size, self.fraction = len(cells), 0.0
+        self.scratch = ledger.run.partial(key)
+        """A folder for partial state, which all parts of a group share."""
+
+    def report(self, fraction: float, message: str = "", /) -> None:
+        """Say how far these cells are."""
+        self.fraction = fraction
+        self._ledger.tell(message or self._name)
+
+    def store(self, name: str, result: CellResult, seconds: float) -> None:
+        """Store one cell."""
+        self._ledger.run.write(name, result, seconds=seconds)
+        self._missing.discard(name)
+        self._ledger.done += 1
+
+    def close(self) -> None:
+        """End it; a cell without a result has failed."""
+        if self._missing:
+            name = self._ledger.experiment.name
+            self.fail(f"RuntimeError: `{name}` must give a result for every cell; none came for {self._missing}.")
+            return
+        # Not while another part, call or process has cells of the group to do.
+        if not (self._others and self._others & set(self._ledger.run.pending)):
+            self._ledger.run.drop_partial(self._key)
+        self._ledger.settle(self)
+
+    def fail(self, error: str) -> None:
+        """End it with an error: cells that are missing have failed."""
+        for name in sorted(self._missing):
+            self._ledger.run.fail(name, error)
+            self._ledger.failed += 1
+        self._ledger.settle(self)
+
+
+class Stopwatch:
+    """Seconds since the last cell: of cells computed together the first bears the time of all, and the sum is right."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> float:
+        """Return them, and begin anew."""
+        before, self._since = self._since, time.perf_counter()
+        return self._since - before

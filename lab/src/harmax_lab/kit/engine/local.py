@@ -1,0 +1,31 @@
+"""The engine that needs nothing: pending cells run in this process, one group after the other."""
+
+import traceback
+from collections.abc import Callable, Collection
+
+from harmax_lab.kit.engine.ledger import C, Event, Ledger, S, Stopwatch
+from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit.store import Run
+
+
+def execute(
+    experiment: Experiment[S, C],
+    spec: S,
+    run: Run,
+    names: Collection[str],
+    *,
+    device: str,
+    progress: Callable[[Event], None],
+) -> None:
+    """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished."""
+    run.record_environment(device)
+    ledger = Ledger(experiment, spec, run, names, progress)
+    for group in ledger.groups:
+        part, seconds = ledger.open(group), Stopwatch()
+        try:
+            for cell, result in experiment.run_cells(spec, group, Context(part.scratch, device, part.report)):
+                part.store(cell.name, result, seconds())
+        except Exception:
+            part.fail(traceback.format_exc())
+        else:
+            part.close()

@@ -1,0 +1,284 @@
+"""What an experiment is: profiles, cells, one function that runs cells, one that judges, one that draws.
+
+An experiment is one file that ends in an `Experiment(...)` and one line in `EXPERIMENTS`. Specs and cells are
+frozen dataclasses of numbers, texts, booleans and tuples of them, so that they survive a trip through JSON.
+A figure drawn from runs that another experiment has trained is a `view` of that experiment.
+"""
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from harmax.figures import Picture
+from harmax_lab.kit.store import CellResult, Run, american, spec_hash
+
+PROFILES = ("smoke", "quick", "full")  # from least to most thorough
+REPRODUCED, NOT_REPRODUCED, NOT_DECIDED = VERDICTS = ("reproduced", "not reproduced", "not decided")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Everything that decides an experiment's numbers; each experiment adds its own fields."""
+
+    seeds: tuple[int, ...] = (0,)
+    """One independent repetition each."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The smallest piece of work that is stored, failed or skipped on its own."""
+
+    @property
+    def name(self) -> str:
+        """A readable name that is unique within a run and safe as a folder's name."""
+        return ",".join(f"{key}={_word(value)}" for key, value in asdict(self).items())
+
+
+def _word(value: Any) -> str:
+    return "+".join(map(_word, value)) if isinstance(value, tuple) else str(value).replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that the experiment can support or contradict, and what the paper reports for it."""
+
+    id: str
+    statement: str
+    paper: str
+    control: bool = False
+    """A check that the paper does not make: its verdict says whether the statement holds."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run says about one claim: the verdict, the numbers it rests on, and a sentence."""
+
+    claim: str
+    verdict: str
+    sentence: str
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"`verdict` must be one of {VERDICTS}, got {self.verdict!r}; use the named constants.")
+
+
+def verdict_words(verdict: str, claim: Claim) -> str:
+    """Return the words for a verdict: a control was never the paper's to reproduce, it holds or does not.
+
+    >>> verdict_words("not reproduced", Claim("bias", "A bias separates.", "Not reported.", control=True))
+    'does not hold'
+    """
+    words = {REPRODUCED: "holds", NOT_REPRODUCED: "does not hold"}
+    return words.get(verdict, verdict) if claim.control else verdict
+
+
+def said_and_rule(statement: str) -> tuple[str, str]:
+    """Return a claim's first sentence, and those after it, which say by what rule it is judged.
+
+    >>> said_and_rule("p ~ (w . x)^2 wins. Holds where it is first. Else broken.")
+    ('p ~ (w . x)^2 wins.', 'Holds where it is first. Else broken.')
+    """
+    said, *rule = re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)  # not the dot of a product
+    return said, "".join(rule)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values under a title; every row has the same keys."""
+
+    title: str
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One verdict a claim, and the tables behind them."""
+
+    verdicts: tuple[Verdict, ...]
+    tables: tuple[Table, ...] = ()
+
+
+S = TypeVar("S", bound=Spec)
+C = TypeVar("C", bound=Cell)
+
+
+class Finding(NamedTuple):
+    """What the finished cells of a claim say: whether it holds (None where they cannot tell), and the numbers."""
+
+    holds: bool | None
+    sentence: str
+    numbers: Mapping[str, Any]
+
+
+def conclude(
+    claim: str,
+    judge: Callable[[Mapping[C, CellResult]], Finding],
+    wanted: Sequence[C],
+    results: Mapping[C, CellResult],
+    *,
+    too_short: str = "",
+) -> Verdict:
+    """Judge a claim on the cells it rests on; undecided where one is missing, or where the run is too short to tell.
+
+    `too_short` is the sentence that says so, empty where the run is long enough.
+    """
+    if not wanted:
+        return Verdict(claim, NOT_DECIDED, "This profile has no cell that could tell.")
+    if any(cell not in results for cell in wanted):
+        return Verdict(claim, NOT_DECIDED, "Not every cell that this needs is finished.")
+    finding = judge({cell: results[cell] for cell in wanted})
+    if too_short:
+        return Verdict(claim, NOT_DECIDED, f"{too_short} So far: {finding.sentence}", finding.numbers)
+    verdict = NOT_DECIDED if finding.holds is None else REPRODUCED if finding.holds else NOT_REPRODUCED
+    return Verdict(claim, verdict, finding.sentence, finding.numbers)
+
+
+class Progress(Protocol):
+    """How a running group says how far it is: the fraction done, and a few words."""
+
+    def __call__(self, fraction: float, message: str = "", /) -> None:
+        """Tell."""
+
+
+def _silently(fraction: float, message: str = "", /) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a running group is handed beside its cells; called, it says how far the group is."""
+
+    scratch: Path
+    """A folder for partial state: it outlives interrupts and failures, and goes once the group's cells are stored.
+    Processes that share the group's cells share it too; make it before use."""
+    device: str = "cpu"
+    """Where to compute: no part of the spec, so it must not be part of what is computed."""
+    progress: Progress = _silently
+
+    def __call__(self, fraction: float, message: str = "", /) -> None:
+        """Tell."""
+        self.progress(fraction, message)
+
+
+def _alone(cell: Cell) -> Hashable:
+    return cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Generic[S, C]):
+    """One figure or table of the paper, from its settings to its verdict.
+
+    `cells` lists the work of a spec. Cells with the same `group` key are handed to one call of `run_cells`, which
+    may stack them; it yields each cell's result as soon as it has it. What a cell gives (though not what it cost) must
+    not depend on the other cells of the call, because after an interruption only the unfinished ones come back.
+    `summarize` and `figures` see the finished cells only, possibly not all of them, and nothing but stored arrays.
+    """
+
+    name: str
+    title: str
+    figure: str
+    """Where it stands in the paper, for example "Fig. 1 b, c"."""
+    claims: tuple[Claim, ...]
+    profiles: Mapping[str, S]
+    cells: Callable[[S], Sequence[C]]
+    run_cells: Callable[[S, Sequence[C], Context], Iterable[tuple[C, CellResult]]]
+    summarize: Callable[[S, Mapping[C, CellResult]], Summary]
+    figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]]
+    version: int = 1
+    """Raised whenever a change of code changes the numbers: older runs are then left out of the report."""
+    group: Callable[[C], Hashable] = _alone
+    """Its key must look the same in every process (texts, numbers and tuples of them do)."""
+    pieces: Callable[[C], Hashable] | None = None
+    """Along what an engine with several devices may cut a group: cells of one key stay together. None: nowhere."""
+    accelerated: bool = False
+    """Whether `run_cells` computes on the device of its context; if not, it computes on the CPU."""
+    source: "Experiment[S, C] | None" = None
+    """Where the cells and results come from, for a view; see `view`."""
+
+    def key(self, spec: S) -> str:
+        """Return the name of a spec's run folder; a view's changes with its source's."""
+        return spec_hash(self.name, self.version, asdict(spec), source=self.source_key(spec))
+
+    def source_key(self, spec: S) -> str | None:
+        """Return where a view's cells are stored, as <experiment>/<spec-hash>; None for other experiments."""
+        return None if self.source is None else f"{self.source.name}/{self.source.key(spec)}"
+
+    def resolve(self, profile: str, seeds: Sequence[int] | int | None = None) -> S:
+        """Return the spec of a profile, with other seeds where asked (a number stands for 0, 1, ...)."""
+        if profile not in self.profiles:
+            raise ValueError(f"`profile` must be one of {', '.join(self.profiles)}, got {profile!r}.")
+        spec = self.profiles[profile]
+        if seeds is None:
+            return spec
+        chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        if not chosen or len(set(chosen)) != len(chosen) or any(seed < 0 for seed in chosen):
+            raise ValueError(
+                f"`seeds` must be a positive number of seeds or a list of different non-negative ones, got {seeds!r}."
+            )
+        return replace(spec, seeds=chosen)
+
+    def load_spec(self, stored: Mapping[str, Any]) -> S:
+        """Rebuild a spec from what config.json holds; raise ValueError where this version has other fields."""
+        stored = american(stored)
+        kind = type(next(iter(self.profiles.values())))
+        expected = {entry.name for entry in fields(kind)}
+        if expected != set(stored):
+            raise ValueError(
+                f"the spec of `{self.name}` must have the fields {sorted(expected)}, got {sorted(stored)}; "
+                f"it was written by another version of harmax, so run the experiment again."
+            )
+        return kind(**{name: _tuples(value) for name, value in stored.items()})
+
+    def summary_of(self, run: Run) -> dict[str, Any]:
+        """Judge a run as it stands now: what summary.json holds."""
+        spec = self.load_spec(run.config["spec"])
+        counts = {name: len(getattr(run, name)) for name in ("done", "failed", "damaged")}
+        return {
+            "experiment": self.name,
+            "profile": run.profile,
+            "cells": {**counts, "total": len(run.cells)},
+            **asdict(self.summarize(spec, self.by_cell(spec, run.results))),
+        }
+
+    def groups(self, cells: Iterable[C]) -> list[list[C]]:
+        """Sort cells into groups, in the order in which each group first appears."""
+        groups: dict[Hashable, list[C]] = {}
+        for cell in cells:
+            groups.setdefault(self.group(cell), []).append(cell)
+        return list(groups.values())
+
+    def by_cell(self, spec: S, results: Mapping[str, CellResult]) -> dict[C, CellResult]:
+        """Key stored results by cell instead of by name, in the order of `cells`."""
+        return {cell: results[cell.name] for cell in self.cells(spec) if cell.name in results}
+
+
+def view(
+    source: Experiment[S, C],
+    *,
+    name: str,
+    title: str,
+    figure: str,
+    claims: tuple[Claim, ...],
+    summarize: Callable[[S, Mapping[C, CellResult]], Summary],
+    figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]],
+    version: int = 1,
+) -> Experiment[S, C]:
+    """Return an experiment that judges and draws the runs of another one and trains nothing itself."""
+    return replace(
+        source,
+        name=name,
+        title=title,
+        figure=figure,
+        claims=claims,
+        summarize=summarize,
+        figures=figures,
+        version=version,
+        source=source,
+    )
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

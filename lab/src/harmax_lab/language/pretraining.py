@@ -1,0 +1,202 @@
+"""From a spec, an arm and a seed to a trained GPT-2 and its curves; an interrupted one goes on from its checkpoint.
+
+A result holds, as curves, `step`, `loss`, `lr` and `gradient_norm` of every logged step, and `val_step` and `val_loss`
+of every evaluation. Of its metrics, `cost` alone depends on the machine and on interruptions.
+"""
+
+# B sequences of a micro-batch, T tokens of each, L logged steps
+
+import gc
+import hashlib
+import math
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from harmax.data.folder import find_data
+from harmax.data.text import TokenShards, unpack_corpus
+from harmax.files import from_json
+from harmax.train import PretrainSpec
+from harmax_lab.kit.experiment import Context
+from harmax_lab.kit.store import CellResult
+from harmax_lab.language.spec import TrainingSpec
+
+if TYPE_CHECKING:
+    from harmax.train.pretrain import Pretraining
+
+TAIL = 0.05  # share of the steps whose training losses are averaged: a single batch is noisy
+LOGGED = ("loss", "lr", "gradient_norm")
+
+
+def train_model(
+    spec: TrainingSpec,
+    arm: Mapping[str, Any],
+    *,
+    lr: float,
+    seed: int,
+    output: Path,
+    context: Context,
+    label: str = "",
+    share: float = 1.0,
+) -> CellResult:
+    """Train one model into a folder, whose `model/` transformers can load afterwards, and return its curves.
+
+    Args:
+        spec: what all arms share.
+        arm: the fields of a `PretrainSpec` that are the arm's own: its head, its exponent.
+        lr: at the end of the warm-up.
+        seed: of the initial weights and of the order of the text, so that arms with one seed read the same.
+        output: keeps checkpoints; a folder with some goes on from the last.
+        context: has the device, and hears how far the training is.
+        label: begins what it hears.
+        share: of its work that the training is.
+    """
+    from harmax.train.pretrain import Pretraining
+    from harmax.train.world import joined
+
+    folder = output / "tokens" if spec.embedded else unpacked_corpus()
+    asked = pretrain_spec(spec, arm, lr=lr, seed=seed, data=None if spec.embedded else folder)
+
+    def tell(record: Mapping[str, Any]) -> None:
+        done, speed = record["step"] / asked.steps, record.get("tokens_per_s", 0.0)
+        words = f"step {record['step']} of {asked.steps}, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
+        context(share * done, f"{label}: {words}" if label else words)
+
+    with joined(asked, context.device) as world:
+        if world.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(world.device)  # what earlier runs of this process needed is theirs
+        training = Pretraining(asked, output, world)
+        training.run(tell)
+        losses = {split: mean_loss(training, TokenShards(folder, split)) for split in ("train", "val")}
+        end = {
+            "train_loss": losses["train"],
+            "gap": losses["val"] - losses["train"],
+            "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
+            "exponent": _number(training.model.lm_head.exponent) if asked.head == "harmonic" else None,
+        }
+    del training
+    gc.collect()  # a compiled model lies in cycles, and the next one needs its memory
+    windows = TokenShards(folder, "train").count_windows(spec.context)
+    seen = {"tokens": spec.tokens, "times_seen": spec.steps * spec.sequences / windows, "embedded": spec.embedded}
+    result = read_result(output)
+    return CellResult(result.curves, {}, {**result.metrics, **end, **seen, "lr": lr, "diverged_at": None})
+
+
+def pretrain_spec(
+    spec: TrainingSpec, arm: Mapping[str, Any], *, lr: float, seed: int, data: Path | None
+) -> PretrainSpec:
+    """Return what the trainer is told; without data it generates tokens."""
+    names = {field.name for field in fields(TrainingSpec)} & {field.name for field in fields(PretrainSpec)}
+    shared = {name: getattr(spec, name) for name in names}
+    own = {"data": data, "generated": data is None, "lr": lr, "min_lr": spec.final_lr * lr, "seed": seed, "keep": 1}
+    return PretrainSpec(**{**shared, **own, **arm})
+
+
+def read_result(output: Path) -> CellResult:
+    """Read what a run has logged so far; the validation loss is infinite where no evaluation came to a number."""
+    path = output / "metrics.jsonl"
+    lines = [from_json(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    evaluated = [line for line in lines if "val_loss" in line]
+    step_L = np.array([line["step"] for line in lines], dtype=np.int64)
+    curves = {name: np.array([line[name] for line in lines], dtype=np.float32) for name in LOGGED}
+    last = evaluated[-1]["val_loss"] if evaluated else math.inf
+    tail = curves["loss"][step_L > (1 - TAIL) * step_L[-1]] if lines else np.array([math.inf])
+    return CellResult(
+        {
+            "step": step_L,
+            **curves,
+            "val_step": np.array([line["step"] for line in evaluated], dtype=np.int64),
+            "val_loss": np.array([line["val_loss"] for line in evaluated], dtype=np.float32),
+        },
+        {},
+        {
+            "val_loss": last if math.isfinite(last) else math.inf,
+            "last_batches_loss": float(tail.astype(float).mean()),
+            "cost": _cost(lines),
+        },
+    )
+
+
+def _number(exponent: float | torch.Tensor) -> float:
+    return exponent.item() if isinstance(exponent, torch.Tensor) else exponent
+
+
+def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return what a training took; evaluations and checkpoints are in none of it."""
+    if not lines:
+        return {}
+    tokens = np.diff([0, *(line["tokens"] for line in lines)])
+    speed = [line["tokens_per_s"] for line in lines]
+    # The first lines hold the compilation.
+    settled = len(lines) // 4
+    cost = {
+        "tokens_per_s": float(np.median(speed[settled:])),
+        "training_seconds": float(sum(tokens / np.array(speed))),
+        "memory_gib": max(line["memory_gib"] for line in lines),
+        "tokens_per_s_by_step": speed,
+    }
+    if "mfu" in lines[-1]:
+        cost["mfu"] = float(np.median([line["mfu"] for line in lines[settled:]]))
+    return cost
+
+
+@torch.no_grad()
+def mean_loss(training: "Pretraining", shards: TokenShards) -> float:
+    """Return a model's mean loss of `evaluation_sequences` windows that are evenly spread over a split."""
+    from harmax.train.model import NextTokenLoss
+
+    spec, device = training.spec, training.world.device
+    loss = NextTokenLoss(training.model, spec)
+    windows = shards.count_windows(spec.context)
+    chosen = np.unique(np.linspace(0, windows - 1, min(spec.evaluation_sequences, windows)).astype(np.int64))
+    total = 0.0
+    for start in range(0, len(chosen), spec.micro_batch):
+        tokens_BT = torch.from_numpy(shards.read_windows(chosen[start : start + spec.micro_batch], spec.context))
+        tokens_BT = tokens_BT.to(device)
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=spec.dtype == "bf16"):
+            total += float(loss(tokens_BT[:, :-1], tokens_BT[:, 1:]))
+    return total / (len(chosen) * spec.context)
+
+
+def unpacked_corpus() -> Path:
+    """Return the data folder's corpus as token shards, unpacked the first time.
+
+    They lie in HARMAX_CACHE where that is set, else in the user's own cache folder.
+    """
+    data = find_data()
+    source = None if data is None else data / "corpus"
+    if source is None or not source.is_dir():
+        raise FileNotFoundError(
+            f"corpus/ must lie in the data folder, got {'no data folder' if data is None else f'{data} without it'}; "
+            "set HARMAX_DATA to a folder that has it."
+        )
+    listing = sorted((path.name, path.stat().st_size) for path in source.glob("*.bin*"))
+    target = _cache() / f"corpus-{hashlib.sha256(repr(listing).encode()).hexdigest()[:12]}"
+    if target.is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Under a name of its own, so that two processes can unpack at once and a kill leaves nothing that looks whole.
+    partial = Path(tempfile.mkdtemp(prefix=".corpus-", dir=target.parent))
+    try:
+        unpack_corpus(source, partial)
+        try:
+            os.replace(partial, target)
+        except OSError:
+            if not target.is_dir():  # else another process was first
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return target
+
+
+def _cache() -> Path:
+    named = os.environ.get("HARMAX_CACHE")
+    general = os.environ.get("XDG_CACHE_HOME")
+    return Path(named) if named else (Path(general) if general else Path.home() / ".cache") / "harmax"

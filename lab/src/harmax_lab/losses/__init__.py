@@ -1,0 +1,50 @@
+"""Losses to compare with. `LOSSES` maps a name to a class built as ``LOSSES[name](in_features, classes, **options)``.
+
+Each is a head: `head(x)` gives the logits that predict, `training_loss(head, x, y)` what is minimized. All of
+`harmax.heads.HEADS` are among them; the paper's ablation is "linear" (dot, softmax), "l2" (distance, softmax),
+"dot_harmax" and "harmonic", Gaussian prototypes are "gaussian" (the squared distance of Snell, Swersky and Zemel,
+"Prototypical networks", 2017, equation 2), and the Student-t kernel is "student_t".
+"""
+
+from torch import nn
+
+from harmax.heads import HEADS
+from harmax_lab.losses.angles import ArcFaceHead, CosFaceHead, LargeMarginHead, NormFaceHead
+from harmax_lab.losses.base import LossHead, WithLoss, training_loss
+from harmax_lab.losses.features import CenterLossHead, ContrastiveHead, InfoNCEHead, SupConHead
+from harmax_lab.losses.normalizers import DisMaxHead, IsoMaxPlusHead, SphericalHead, StableMaxHead
+
+LOSSES: dict[str, type[nn.Linear]] = {
+    **HEADS,
+    "spherical": SphericalHead,
+    "stablemax": StableMaxHead,
+    "normface": NormFaceHead,
+    "cosface": CosFaceHead,
+    "arcface": ArcFaceHead,
+    "large_margin": LargeMarginHead,
+    "isomax_plus": IsoMaxPlusHead,
+    "dismax": DisMaxHead,
+    "supcon": SupConHead,
+    "infonce": InfoNCEHead,
+    "contrastive": ContrastiveHead,
+    "center": CenterLossHead,
+}
+
+__all__ = [
+    "LOSSES",
+    "ArcFaceHead",
+    "CenterLossHead",
+    "ContrastiveHead",
+    "CosFaceHead",
+    "DisMaxHead",
+    "InfoNCEHead",
+    "IsoMaxPlusHead",
+    "LargeMarginHead",
+    "LossHead",
+    "NormFaceHead",
+    "SphericalHead",
+    "StableMaxHead",
+    "SupConHead",
+    "WithLoss",
+    "training_loss",
+]

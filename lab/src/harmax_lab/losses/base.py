@@ -1,0 +1,245 @@
+"""What a loss is here: a head that predicts, and what is minimized to train it.
+
+A loss is a head, an `nn.Linear` whose `forward` gives the logits that predict. For most, `F.cross_entropy(head(x), y)`
+is all there is to it: every class in `harmax.heads.HEADS` is such a loss. A `LossHead` is one whose training sees more
+than its prediction does: a margin at the true class, other rows of the batch, the number of the step. Everything is a
+pure function of tensors, without branches on their values, so that hundreds of runs can be stacked (vmap) and an epoch
+recorded (CUDA graphs).
+
+pytorch-metric-learning has some of these losses. Its classes hold weights of their own, which cannot be tied, and look
+rows and pairs up by index, so that shapes depend on the labels: neither vmap nor a recorded graph can run them. They
+are written again here for that reason alone, and tests/losses holds value and gradient against it.
+"""
+
+# B rows, V classes, D features
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from harmax.heads.family import LinearHead
+from harmax.kernels.operators import without_autocast
+
+
+class RivalHead(LinearHead):
+    """A head without the options of the harmonic family, which refuses a bias where its publication has none.
+
+    Its weight starts as `nn.Linear`'s does, whatever the publication says, and other parameters start at constants:
+    with one seed all losses start from the same network.
+
+    Args:
+        in_features: D.
+        out_features: V, the number of classes.
+        bias: whether to add one to the inner products.
+    """
+
+    takes_bias: ClassVar[bool] = False
+    settings: ClassVar[tuple[str, ...]] = ()
+    """Attributes that tell two heads of a kind apart; `repr` shows them in full."""
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        bias: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if in_features < 1 or out_features < 1:
+            raise ValueError(
+                f"`in_features` and `out_features` must be at least 1, got {in_features} and {out_features}; "
+                "give the width of the input and the number of classes."
+            )
+        if bias and not self.takes_bias:
+            raise ValueError(f"`bias` must be False for {type(self).__name__}, which has none, got True; leave it out.")
+        super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
+
+    def reset_parameters(self) -> None:
+        """Draw the weight anew, as `nn.Linear` does, and start other parameters afresh."""
+        super().reset_parameters()
+        self.reset_extras()
+
+    def reset_extras(self) -> None:
+        """Set the parameters other than weight and bias, where a head has any, to their start."""
+
+    def extra_repr(self) -> str:
+        """Sizes and settings."""
+        return ", ".join([super().extra_repr(), *(f"{name}={getattr(self, name)}" for name in self.settings)])
+
+
+class LossHead(RivalHead):
+    """A head that is trained by more than the cross-entropy of the logits it predicts with.
+
+    .. math:: \\ell = \\text{cross-entropy}(\\text{training logits}) + \\text{extra loss}
+    """
+
+    reads_out: ClassVar[bool] = False
+    """Whether the weight only reads classes off features that it does not train; it cannot be a tied embedding."""
+
+    def training_logits(self, features: Tensor, target: Tensor, step: Tensor | None = None) -> Tensor:
+        """Logits whose cross-entropy is minimized, (B, V).
+
+        Args:
+            features: (B, D).
+            target: class indices, (B,).
+            step: updates so far, 0-d; None: long after the start.
+        """
+        return self(features)
+
+    def extra_loss(self, features: Tensor, target: Tensor, present: Tensor) -> Tensor | None:
+        """What is added to the cross-entropy, 0-d; None: nothing.
+
+        Args:
+            features: (B, D).
+            target: class indices, (B,).
+            present: 1 or True for rows that count, 0 for padding, (B,).
+        """
+        return None
+
+
+def training_loss(
+    head: nn.Module,
+    features: Tensor,
+    target: Tensor,
+    *,
+    present: Tensor | None = None,
+    classes: Tensor | None = None,
+    step: Tensor | None = None,
+) -> Tensor:
+    """Loss that a head is trained with, 0-d: the mean over rows, or over pairs of rows.
+
+    Args:
+        head: any of `LOSSES`, or another module from features to logits.
+        features: what the head sees, (B, D).
+        target: class indices, (B,), int64.
+        present: 1 or True for rows that count, 0 for padding, (B,); None: all count.
+        classes: how many of the V classes there are, 0-d; the others are padding. None: all.
+        step: updates so far, 0-d, for losses that change over the training; None: long after the start.
+
+    >>> from harmax_lab.losses import LOSSES
+    >>> head = LOSSES["cosface"](2, 2, scale=10, margin=0.5)
+    >>> _ = head.weight.data.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+    >>> features, target = torch.tensor([[3.0, 0.0]]), torch.tensor([0])
+    >>> round(training_loss(head, features, target).item(), 4)  # log(1 + exp(0 - 10 (1 - 0.5)))
+    0.0067
+    >>> head(features).tolist()
+    [[10.0, 0.0]]
+    """
+    if not isinstance(head, LossHead):
+        return mean_cross_entropy(real_classes(head(features), classes), target, present)
+    z_BV = real_classes(head.training_logits(features, target, step), classes)
+    loss = mean_cross_entropy(z_BV, target, present)
+    extra = head.extra_loss(features, target, torch.ones_like(target) if present is None else present)
+    return loss if extra is None else loss + extra
+
+
+def real_classes(logits: Tensor, classes: Tensor | None) -> Tensor:
+    """Set the logits (..., V) of classes that are padding to -inf, so that none of them ever wins."""
+    if classes is None:
+        return logits
+    inside_V = torch.arange(logits.shape[-1], device=logits.device) < classes
+    return torch.where(inside_V, logits, -torch.inf)
+
+
+def mean_cross_entropy(logits: Tensor, target: Tensor, present: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy over the rows that count, 0-d; 0 where there are none."""
+    if present is None:
+        return F.cross_entropy(logits, target)
+    loss_B = F.cross_entropy(logits, target, reduction="none")
+    # A padded row must not count even where its loss is infinite.
+    return torch.where(present > 0, loss_B, 0.0).sum() / present.sum().clamp(min=1)
+
+
+class WithLoss(nn.Module):
+    """A model with what it is trained to minimize: inputs and targets in, logits and loss out.
+
+    Args:
+        model: any; at most one module in it is a `LossHead`, whose features are taken where they enter it. Without one
+            the loss is the cross-entropy of the model's logits.
+
+    >>> from harmax_lab.losses import LOSSES
+    >>> model = WithLoss(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), LOSSES["arcface"](3, 5)))
+    >>> logits, loss = model(torch.randn(8, 4), target=torch.randint(5, (8,)))
+    >>> logits.shape, loss.shape
+    (torch.Size([8, 5]), torch.Size([]))
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        names = [name for name, module in model.named_modules() if isinstance(module, LossHead)]
+        if len(names) > 1:
+            raise ValueError(f"`model` must have at most one head with a loss of its own, got {names}; keep one.")
+        self.model = model
+        self.head_name = names[0] if names else None
+
+    def forward(
+        self,
+        *inputs: Any,
+        target: Tensor,
+        present: Tensor | None = None,
+        classes: Tensor | None = None,
+        step: Tensor | None = None,
+        testing: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the logits that predict, (B, V), and the loss, 0-d.
+
+        Args:
+            inputs: what the model takes.
+            target, present, classes, step: as for `training_loss`.
+            testing: give the cross-entropy of the logits that predict, without margins, pairs or centers.
+        """
+        if self.head_name is None or testing:
+            z_BV = real_classes(self.model(*inputs), classes)
+            return z_BV, mean_cross_entropy(z_BV, target, present)
+        head, seen = self.model.get_submodule(self.head_name), list[Tensor]()
+        hook = head.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+        try:
+            z_BV = real_classes(self.model(*inputs), classes)
+        finally:
+            hook.remove()
+        if len(seen) != 1:
+            raise ValueError(f"`model` must call its head once, got {len(seen)} calls; train one head on one input.")
+        loss = training_loss(head, seen[0], target, present=present, classes=classes, step=step)
+        return z_BV, loss
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """Divide vectors (..., D) by their length; a vector of zeros stays, with the gradient of one of length 1."""
+    # The largest entry first, so that no square leaves the range. As the result does not depend on it, neither does the
+    # gradient.
+    largest = vectors.detach().abs().amax(-1, keepdim=True)
+    scaled = vectors / torch.where(largest == 0, 1.0, largest)
+    s = scaled.square().sum(-1, keepdim=True)
+    return scaled * torch.where(s == 0, 1.0, s).rsqrt()
+
+
+def products(x: Tensor, w_VD: Tensor) -> Tensor:
+    """Inner products of vectors (..., D) with the rows of a matrix, (..., V), whatever autocast says."""
+    with without_autocast(x.device):
+        return F.linear(x, w_VD)
+
+
+def is_target(target: Tensor, classes: int) -> Tensor:
+    """Return which class is the target's, (B, V) bool."""
+    return target[..., None] == torch.arange(classes, device=target.device)
+
+
+def rows_of(w_VD: Tensor, target: Tensor) -> Tensor:
+    """Return the row of each target's class, (B, D)."""
+    # A product, whose gradient is summed in the same order every time; an index's is not, on a GPU.
+    return products(is_target(target, len(w_VD)).to(w_VD.dtype), w_VD.T)
+
+
+def positive(name: str, value: float, *, least: float | None = None) -> float:
+    """Return a setting as a float, or raise unless it is finite and above 0, or at least `least`."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"`{name}` must be a number, got {value!r}; pass a float.")
+    enough = value > 0 if least is None else value >= least
+    if not (enough and math.isfinite(value)):
+        bound = "above 0" if least is None else f"at least {least:g}"
+        raise ValueError(f"`{name}` must be finite and {bound}, got {value}; leave it out for the published value.")
+    return float(value)

@@ -1,0 +1,438 @@
+"""Two toy problems in the plane: harmonic centers land on the points, cross-entropy's weights run away (Fig. 1 b, c).
+
+    harmax run toy_cases            3 seeds, under a minute on one CPU core
+    harmax run toy_cases --full     20 seeds
+
+Each point is a class of its own, so that the weights (one row a class) live in the plane of the points.
+"""
+
+# S seeds, P points (as many as classes), D = 2 coordinates, T recorded steps, G grid points a side
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harmax.figures import HEAD_STYLES, Picture
+from harmax.functional import harmonic_logits, harmonic_loss
+from harmax_lab.kit import drawing
+from harmax_lab.kit.experiment import (
+    Cell,
+    Claim,
+    Experiment,
+    Finding,
+    Progress,
+    Spec,
+    Summary,
+    Table,
+    Verdict,
+    conclude,
+)
+from harmax_lab.kit.store import CellResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+POINTS: dict[int, tuple[tuple[float, float], ...]] = {
+    1: ((1, 1), (-1, -1)),
+    2: ((0, 1), (0, -1), (-1, 0), (1, 0), (0, 0)),
+}
+HEADS = ("harmonic", "cross_entropy", "cross_entropy_bias")
+# Adam's step grows as its memory of early gradients fades, until it throws the converged weights of case 2 off the
+# points again and again. AMSGrad keeps the memory, and so tells the optimizer's spikes from the loss.
+ARMS = {1: HEADS, 2: (*HEADS, "harmonic_amsgrad")}
+PAPER_STEPS = 10_000
+PRECISE, CLOSE = 1e-10, 1e-5
+NO_DISTANCE = 1e-8  # below the spacing of float32 at 1
+# Case 2 without a bias: the origin's logits are all 0 and its loss ln 5 for ever, however small the other four get.
+FLOOR = math.log(5) / 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToySpec(Spec):
+    """Settings of the toy cases; the defaults are the authors'."""
+
+    cases: tuple[int, ...] = (1, 2)
+    steps: int = PAPER_STEPS
+    learning_rate: float = 0.01
+    exponent: float = 2.0
+    grid_size: int = 161
+    grid_extent: float = 1.8
+
+
+@dataclass(frozen=True)
+class ToyCell(Cell):
+    """One arm (a head, and for the control an optimizer) trained on one case from one seed's weights."""
+
+    case: int
+    arm: str
+    seed: int
+
+
+Results = Mapping[ToyCell, CellResult]
+
+
+def cells(spec: ToySpec) -> list[ToyCell]:
+    """List every case, arm and seed."""
+    return [ToyCell(case, arm, seed) for case in spec.cases for arm in ARMS[case] for seed in spec.seeds]
+
+
+def initial_weight(case: int, seed: int) -> Tensor:
+    """Draw nn.Linear's default weights (P, 2) from a seed: the same for every arm."""
+    bound = 1 / math.sqrt(2)
+    generator = torch.Generator().manual_seed(seed)
+    return torch.empty(len(POINTS[case]), 2).uniform_(-bound, bound, generator=generator)
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean cross-entropy as log1p(sum over wrong classes of exp(z_j - z_c)).
+
+    This is `F.cross_entropy`, but as exact near zero as the harmonic loss is, so that neither head gains or loses by
+    rounding when the curves are compared.
+    """
+    margin = logits - logits.gather(1, target[:, None])
+    wrong = ~functional.one_hot(target, logits.shape[1]).bool()
+    return torch.log1p((margin.exp() * wrong).sum(1)).mean()
+
+
+def loss_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the loss of one arm on the points (P, 2), class i being point i."""
+    target = torch.arange(len(points))
+    if arm.startswith("harmonic"):
+        return cast(Tensor, harmonic_loss(points, weight, target, exponent=exponent))
+    return cross_entropy(points @ weight.T + bias, target)
+
+
+def logits_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return the logits of one arm for any points of the plane."""
+    if arm.startswith("harmonic"):
+        return harmonic_logits(points, weight, exponent=exponent)
+    return points @ weight.T + bias
+
+
+def train(spec: ToySpec, case: int, arm: str, seeds: Sequence[int], progress: Progress) -> dict[str, Tensor]:
+    """Train every seed at once, full batch; return recorded steps (T), losses (T, S), weights (T, S, P, D), biases."""
+    points = torch.tensor(POINTS[case], dtype=torch.float32)
+    weight = torch.stack([initial_weight(case, seed) for seed in seeds]).requires_grad_()
+    bias = torch.zeros(weight.shape[:2]).requires_grad_(arm == "cross_entropy_bias")
+    parameters = [weight, bias] if bias.requires_grad else [weight]
+    # Adam works element by element and the seeds' losses are summed, so stacking changes no run.
+    optimizer = torch.optim.Adam(parameters, lr=spec.learning_rate, amsgrad=arm == "harmonic_amsgrad")
+    losses_of = torch.func.vmap(lambda weight, bias: loss_of(arm, spec.exponent, points, weight, bias))
+    steps = recorded_steps(spec.steps)
+    keep = set(steps)
+    history: list[tuple[Tensor, Tensor, Tensor]] = []
+    for step in range(spec.steps + 1):
+        losses = losses_of(weight, bias)
+        if step in keep:
+            history.append((losses.detach().clone(), weight.detach().clone(), bias.detach().clone()))
+        if step % 250 == 0:
+            progress(step / spec.steps, f"case {case}, {HEAD_STYLES[arm].label}")
+        if step < spec.steps:
+            optimizer.zero_grad()
+            losses.sum().backward()
+            optimizer.step()
+    loss_TS, weight_TSPD, bias_TSP = (torch.stack(series) for series in zip(*history, strict=True))
+    return {"step": torch.tensor(steps), "loss": loss_TS, "weight": weight_TSPD, "bias": bias_TSP}
+
+
+def recorded_steps(steps: int) -> list[int]:
+    """Return every step up to 100, then every tenth, and the last: dense enough on a logarithmic axis."""
+    return [step for step in range(steps + 1) if step <= 100 or step % 10 == 0 or step == steps]
+
+
+def run_cells(spec: ToySpec, group: Sequence[ToyCell], progress: Progress) -> Iterator[tuple[ToyCell, CellResult]]:
+    """Train the seeds of one case and arm together, and measure each."""
+    case, arm = group[0].case, group[0].arm
+    trained = train(spec, case, arm, [cell.seed for cell in group], progress)
+    for index, cell in enumerate(group):
+        yield (
+            cell,
+            measure(
+                spec,
+                cell,
+                trained["step"].numpy(),
+                trained["loss"][:, index].numpy(),
+                trained["weight"][:, index],
+                trained["bias"][-1, index],
+            ),
+        )
+
+
+def measure(
+    spec: ToySpec, cell: ToyCell, step: np.ndarray, loss: np.ndarray, weight_TPD: Tensor, bias: Tensor
+) -> CellResult:
+    """Turn one seed's trajectory into curves, final arrays and numbers."""
+    points, weight = torch.tensor(POINTS[cell.case], dtype=torch.float32), weight_TPD[-1]
+    norm = weight_TPD.double().flatten(1).norm(dim=1).numpy()
+    distance = (weight_TPD.double() - points).norm(dim=2).amax(1).numpy()
+    predicted = logits_of(cell.arm, spec.exponent, points, weight, bias).argmax(1)
+    return CellResult(
+        curves={"step": step, "loss": loss, "weight_norm": norm, "weight_distance": distance},
+        arrays={
+            "points": points.numpy(),
+            "weight": weight.numpy(),
+            "bias": bias.numpy(),
+            **decision_regions(spec, cell.arm, weight, bias),
+        },
+        metrics={
+            "loss": float(loss[-1]),
+            "weight_norm": float(norm[-1]),
+            "weight_distance": float(distance[-1]),
+            "accuracy": int((predicted == torch.arange(len(points))).sum()) / len(points),
+            "first_precise_step": int(step[loss < PRECISE][0]) if (loss < PRECISE).any() else None,
+            "late_norm_growth": float(norm[-1] / norm[np.searchsorted(step, spec.steps / 2)]),
+            "late_largest_loss": float(loss[step >= spec.steps / 2].max()),
+        },
+    )
+
+
+def decision_regions(spec: ToySpec, arm: str, weight: Tensor, bias: Tensor) -> dict[str, np.ndarray]:
+    """Return the winning class and its probability on a square grid (G + 1, G), rows from bottom to top."""
+    # One more row than columns keeps the grid off the diagonals, where ties between classes would show as noise.
+    rows, columns = (torch.linspace(-spec.grid_extent, spec.grid_extent, spec.grid_size + more) for more in (1, 0))
+    y, x = torch.meshgrid(rows, columns, indexing="ij")
+    top = logits_of(arm, spec.exponent, torch.stack([x, y], -1).flatten(0, 1), weight, bias).softmax(1).max(1)
+    return {
+        "grid_extent": np.array([-spec.grid_extent, spec.grid_extent]),
+        "grid_class": top.indices.view_as(x).to(torch.uint8).numpy(),
+        "grid_probability": top.values.view_as(x).numpy(),
+    }
+
+
+CLAIMS = (
+    Claim(
+        "centres_on_points",
+        "With the harmonic loss the weights end on the points, with a finite norm: 2.000 in both cases.",
+        "The weights converge to the points; norm 2.000 in both cases after 10,000 steps.",
+    ),
+    Claim(
+        "loss_to_zero",
+        "The harmonic loss falls to machine precision.",
+        "The loss reaches machine precision; the authors' own run stops at 2.5e-6.",
+    ),
+    Claim(
+        "norm_grows",
+        "Cross-entropy's weight norm keeps growing as training goes on.",
+        "The norm grows without bound: 6.55 in case 1 and 20.5 in case 2 after 10,000 steps.",
+    ),
+    Claim(
+        "floor_without_bias",
+        "Without a bias cross-entropy cannot fit case 2: its loss stops at ln(5)/5 = 0.322.",
+        "Case 2 is not linearly separable; cross-entropy's loss stops at ln(5)/5 = 0.322.",
+    ),
+    Claim(
+        "bias_separates",
+        "With a bias, which an ordinary linear layer has, cross-entropy separates case 2 too.",
+        "Not reported: the paper's linear layer has no bias.",
+        control=True,
+    ),
+    Claim(
+        "precise_at_last_step",
+        "With plain Adam every run still stands there at the last step: loss below 1e-10, weights within 1e-5.",
+        "Not reported at this precision.",
+        control=True,
+    ),
+    Claim(
+        "spikes_are_adams",
+        "The late spikes of the harmonic loss in case 2 are Adam's, not the loss's: with AMSGrad there are none.",
+        "Not reported.",
+        control=True,
+    ),
+)
+
+
+def judge_centers(results: Results) -> Finding:
+    """Judge by the norm to three decimals and by distances far below the points' spacing of 1."""
+    farthest = _most(results, "weight_distance")
+    off = max(abs(r.metrics["weight_norm"] - 2) for r in results.values())
+    return Finding(
+        off < 5e-4 and farthest < 1e-2,
+        f"All norms lie within {off:.0e} of 2, and the farthest weight of {len(results)} runs is {farthest:.1e} from "
+        "its point (counted as on it: within 0.01).",
+        {"largest_norm_error": off, "largest_distance": farthest, "runs": len(results)},
+    )
+
+
+def judge_precision(results: Results) -> Finding:
+    """Judge by whether each run reaches the precision at any step; the last step has a claim of its own."""
+    first = [r.metrics["first_precise_step"] for r in results.values()]
+    reached = [step for step in first if step is not None]
+    when = f", the last of them at step {max(reached)}" if reached else ""
+    return Finding(
+        len(reached) == len(first),
+        f"{len(reached)} of {len(first)} runs fall below {PRECISE:.0e} in float32{when}.",
+        {"runs": len(first), "reached": len(reached), "slowest": max(reached, default=None)},
+    )
+
+
+def judge_last_step(results: Results) -> Finding:
+    """Judge by the last step alone."""
+    there = sum(r.metrics["loss"] < PRECISE and r.metrics["weight_distance"] < CLOSE for r in results.values())
+    loss, distance = _most(results, "loss"), _most(results, "weight_distance")
+    return Finding(
+        there == len(results),
+        f"{there} of {len(results)} runs do. The largest loss is {loss:.1e}, the farthest weight {distance:.1e} away.",
+        {"runs": len(results), "there": there, "largest_loss": loss, "largest_distance": distance},
+    )
+
+
+def judge_growth(results: Results) -> Finding:
+    """Judge by growth in the second half of training: two per cent, in every run."""
+    growth = min(r.metrics["late_norm_growth"] for r in results.values())
+    ends = {case: _median(results, "weight_norm", case) for case in sorted({cell.case for cell in results})}
+    return Finding(
+        growth > 1.02,
+        "Median norm at the last step: "
+        + ", ".join(f"{norm:.2f} in case {case}" for case, norm in ends.items())
+        + f". In the second half of training it grew by {growth - 1:.0%} or more in every run.",
+        {**{f"median_norm_case_{case}": norm for case, norm in ends.items()}, "least_late_growth": growth},
+    )
+
+
+def judge_floor(results: Results) -> Finding:
+    """Judge by the distance of the last loss from the floor."""
+    gaps = [r.metrics["loss"] - FLOOR for r in results.values()]
+    return Finding(
+        min(gaps) > -1e-6 and max(gaps) < 1e-3,
+        f"The last loss lies {min(gaps):.1e} to {max(gaps):.1e} above ln(5)/5 = {FLOOR:.4f}.",
+        {"least_gap": min(gaps), "largest_gap": max(gaps)},
+    )
+
+
+def judge_bias(results: Results) -> Finding:
+    """Judge by all five points being right, far below the floor."""
+    loss, right = _most(results, "loss"), sum(r.metrics["accuracy"] == 1 for r in results.values())
+    return Finding(
+        right == len(results) and loss < FLOOR / 10,
+        f"{right} of {len(results)} runs have all five points right; the largest last loss is {loss:.1e}.",
+        {"runs": len(results), "runs_all_right": right, "largest_loss": loss},
+    )
+
+
+def judge_spikes(results: Results) -> Finding:
+    """Judge by the second half of training: no run of the control may leave the precision that it reached."""
+    loss, distance = _most(results, "late_largest_loss"), _most(results, "weight_distance")
+    return Finding(
+        loss < PRECISE and distance < CLOSE,
+        f"With AMSGrad no loss exceeds {loss:.1e} in the second half of training, and the farthest weight ends "
+        f"{distance:.1e} from its point.",
+        {"late_largest_loss": loss, "largest_distance": distance},
+    )
+
+
+# Each claim rests on one arm, in some of the cases.
+JUDGES: dict[str, tuple[str, tuple[int, ...], Callable[[Results], Finding]]] = {
+    "centres_on_points": ("harmonic", (1, 2), judge_centers),
+    "loss_to_zero": ("harmonic", (1, 2), judge_precision),
+    "norm_grows": ("cross_entropy", (1, 2), judge_growth),
+    "floor_without_bias": ("cross_entropy", (2,), judge_floor),
+    "bias_separates": ("cross_entropy_bias", (2,), judge_bias),
+    "precise_at_last_step": ("harmonic", (1, 2), judge_last_step),
+    "spikes_are_adams": ("harmonic_amsgrad", (2,), judge_spikes),
+}
+
+
+def summarize(spec: ToySpec, results: Results) -> Summary:
+    """Judge every claim on every seed, and tabulate the last step."""
+    rows = tuple(
+        {
+            "case": case,
+            "head": HEAD_STYLES[arm].label,
+            "seeds": sum((cell.case, cell.arm) == (case, arm) for cell in results),
+            "loss": _median(results, "loss", case, arm),
+            "weight norm": _median(results, "weight_norm", case, arm),
+            "farthest weight from its point": _median(results, "weight_distance", case, arm),
+            "accuracy": _median(results, "accuracy", case, arm),
+        }
+        for case in spec.cases
+        for arm in ARMS[case]
+    )
+    table = Table(f"At step {spec.steps}, median over seeds", rows)
+    return Summary(tuple(_judge(claim.id, spec, results) for claim in CLAIMS), (table,))
+
+
+def _judge(claim: str, spec: ToySpec, results: Results) -> Verdict:
+    arm, cases, judge = JUDGES[claim]
+    wanted = [cell for cell in cells(spec) if cell.arm == arm and cell.case in cases]
+    short = spec.steps < PAPER_STEPS
+    too_short = f"Only {spec.steps} of the paper's {PAPER_STEPS} steps were run." if short else ""
+    return conclude(claim, judge, wanted, results, too_short=too_short)
+
+
+def _most(results: Results, metric: str) -> float:
+    return max(r.metrics[metric] for r in results.values())
+
+
+def _median(results: Results, metric: str, case: int, arm: str | None = None) -> float:
+    found = [r.metrics[metric] for cell, r in results.items() if cell.case == case and arm in (None, cell.arm)]
+    return float(np.median(found)) if found else math.nan
+
+
+def figures(spec: ToySpec, results: Results) -> dict[str, Picture]:
+    """Draw one figure a case: curves of every seed, then the first seed's weights and regions."""
+    drawn = {}
+    for case in spec.cases:
+        by_arm = {arm: [r for cell, r in results.items() if (cell.case, cell.arm) == (case, arm)] for arm in ARMS[case]}
+        finished = {arm: found for arm, found in by_arm.items() if found}
+        if finished:
+            drawn[f"toy_case_{case}"] = Picture(
+                draw_case(case, finished),
+                f"Toy case {case}: {len(POINTS[case])} points, each a class of its own. Top: median over "
+                f"{len(spec.seeds)} seeds as a line, their range as a band; a distance of exactly 0 is drawn at "
+                f"{NO_DISTANCE:.0e}. Middle: the first seed's final weights as dots, the points as rings (mind the "
+                "scales). Bottom: the class that wins, stronger where it is more probable.",
+            )
+    return drawn
+
+
+def draw_case(case: int, results: Mapping[str, Sequence[CellResult]]) -> "Figure":
+    """Draw one case: three curves above; below, a column a head with its weights and its decision regions."""
+    figure = drawing.new_figure(10, 10.6)
+    figure.suptitle(f"Toy case {case}")
+    above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.08, 2))[:, 0]
+    curves = {
+        "loss": ("loss", "log", 0.0),
+        "weight_norm": ("norm of the weights", "linear", 0.0),
+        "weight_distance": ("farthest weight from its point", "log", NO_DISTANCE),
+    }
+    for axes, (curve, (title, scale, least)) in zip(above.subplots(1, 3), curves.items(), strict=True):
+        for arm, found in results.items():
+            step = found[0].curves["step"]
+            series = [np.maximum(r.curves[curve], least)[step > 0] for r in found]
+            drawing.draw_head_curves(axes, arm, step[step > 0], series)
+        axes.set(title=title, xscale="log", yscale=scale, xlabel="step")
+    above.legend(*above.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(results))
+    drawn = [arm for arm in HEADS if arm in results]
+    for arm, (weights, regions) in zip(drawn, below.subplots(2, len(drawn), squeeze=False).T, strict=True):
+        arrays, label = results[arm][0].arrays, HEAD_STYLES[arm].label
+        drawing.draw_weights(weights, arrays["weight"], arrays["points"])
+        weights.set_title(f"weights, {label}")
+        drawing.draw_regions(regions, arrays["grid_extent"], arrays["grid_class"], arrays["grid_probability"])
+        drawing.draw_points(regions, arrays["points"])
+        regions.set(title=f"regions, {label}", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
+    return figure
+
+
+EXPERIMENT = Experiment(
+    name="toy_cases",
+    title="Two toy cases: where the weights go",
+    figure="Fig. 1 b, c",
+    claims=CLAIMS,
+    version=2,
+    profiles={
+        "smoke": ToySpec(seeds=(0, 1), steps=200, grid_size=41),
+        "quick": ToySpec(seeds=(0, 1, 2)),
+        "full": ToySpec(seeds=tuple(range(20))),
+    },
+    cells=cells,
+    run_cells=run_cells,
+    summarize=summarize,
+    figures=figures,
+    group=lambda cell: (cell.case, cell.arm),
+)

@@ -1,0 +1,277 @@
+"""One layer on pixels, all heads and seeds of a protocol trained as one stack.
+
+A seed's three heads see the same batches from the same start, so that what differs between them is the head. The
+gradients are written out: the layer is two products a step, and the rest must not cost more than they do.
+"""
+
+# S seeds, A = 3 heads, V classes, D pixels, B batch, N images, E epochs
+
+import math
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from harmax.data.images import Images
+from harmax.environment import cores
+from harmax_lab.kit.experiment import Progress
+from harmax_lab.vision.spec import BIASED, HARMONIC, HEADS, PROTOCOLS, OneLayerSpec, exponent_of
+
+STACK = 5
+"""Seeds that are trained together, whatever the number of cores: their batches fit into a core's own cache."""
+
+CANCELLED = 1e-6
+"""Share of |x|^2 + |w|^2 below which |x|^2 + |w|^2 - 2 x.w is nothing but rounding."""
+
+
+class Data(NamedTuple):
+    """Images as rows of numbers in 0..1, on the CPU."""
+
+    x_ND: Tensor
+    y_N: Tensor
+    classes: int
+    norm_N: Tensor
+    """Squared length of each row: needed in every step, and always the same."""
+
+    def pick(self, rows_SB: Tensor) -> "Batch":
+        """Return some images, given by number."""
+        x_SBD = self.x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
+        return Batch(x_SBD, self.y_N[rows_SB], self.norm_N[rows_SB])
+
+
+class Batch(NamedTuple):
+    """Images of one step, of each seed its own."""
+
+    x_SBD: Tensor
+    y_SB: Tensor
+    norm_SB: Tensor
+
+
+def as_data(images: Images) -> Data:
+    """Return images (N, H, W) as rows, 0 for black and 1 for white."""
+    x_ND = torch.from_numpy(images.pixels.reshape(len(images.pixels), -1).astype(np.float32) / np.float32(255))
+    return Data(x_ND, torch.from_numpy(images.labels), len(images.classes), x_ND.square().sum(1))
+
+
+class Layer(NamedTuple):
+    """The parameters of a stack."""
+
+    weight_SAVD: Tensor
+    bias_SV: Tensor
+    """Of the head with a bias."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where each run of a stack ended, and how it got there."""
+
+    layer: Layer
+    epochs_SA: np.ndarray
+    """Epochs until the run stopped."""
+    kept_SA: np.ndarray
+    """Epochs after which the weights are those of `layer`: fewer, where the best of them on held-out images counts."""
+    loss_SAE: np.ndarray
+    """Mean training loss of each epoch, NaN after the run stopped."""
+    watched_SAE: np.ndarray
+    """The loss that decides when to stop: of held-out images where there are some."""
+
+
+def initial_layer(seeds: Sequence[int], classes: int, pixels: int) -> Layer:
+    """Draw N(0, 1 / pixels) weights and nn.Linear's bias, the same for every head of a seed; the authors start so."""
+    bound = 1 / math.sqrt(pixels)
+    weights, biases = [], []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        weights.append(torch.randn(classes, pixels, generator=generator) * bound)
+        biases.append(torch.empty(classes).uniform_(-bound, bound, generator=generator))
+    return Layer(torch.stack(weights)[:, None].repeat(1, len(HEADS), 1, 1), torch.stack(biases))
+
+
+def scores(batch: Batch, layer: Layer, exponent: float, softening: float) -> tuple[Tensor, Tensor]:
+    """Return every head's logits (S, A, V, B), and the harmonic head's s + a (S, V, B), s the squared distance.
+
+    Distances come from products here, which cancel only where an image lies on a center. `measure` in mnist.py uses the
+    library's exact ones for whatever is reported, and tells how close to a center any image comes.
+    """
+    w_SAVD = layer.weight_SAVD
+    z_SAVB = torch.bmm(w_SAVD.flatten(1, 2), batch.x_SBD.mT).unflatten(1, w_SAVD.shape[1:3])
+    harmonic, biased = HEADS.index(HARMONIC), HEADS.index(BIASED)
+    w_SVD = w_SAVD[:, harmonic]
+    norms_SVB = batch.norm_SB[:, None] + torch.linalg.vecdot(w_SVD, w_SVD)[..., None]
+    s_SVB = torch.maximum(norms_SVB - 2 * z_SAVB[:, harmonic], CANCELLED * norms_SVB).add_(softening)
+    z_SAVB[:, harmonic] = s_SVB.log().mul_(-exponent / 2)
+    z_SAVB[:, biased] += layer.bias_SV[..., None]
+    return z_SAVB, s_SVB
+
+
+def losses_of(z_SAVB: Tensor, y_SB: Tensor) -> Tensor:
+    """Return the mean loss of each run, (S, A)."""
+    target = y_SB[:, None, None].expand(-1, z_SAVB.shape[1], 1, -1)
+    return (z_SAVB.logsumexp(2) - z_SAVB.gather(2, target)[:, :, 0]).mean(2)
+
+
+def gradients(batch: Batch, layer: Layer, exponent: float, softening: float) -> tuple[Tensor, Layer]:
+    """Return each run's mean loss (S, A), and its gradient.
+
+    With g = (softmax(z) - [true class]) / B: a linear head's is g^T x, its bias's the sum of g; for a harmonic head
+    h = g n / (s + a), and it is h^T x - (sum of h) w.
+    """
+    z_SAVB, s_SVB = scores(batch, layer, exponent, softening)
+    log_SAVB = z_SAVB.log_softmax(2)
+    target = batch.y_SB[:, None, None].expand(-1, len(HEADS), 1, -1)
+    loss_SA = -log_SAVB.gather(2, target)[:, :, 0].mean(2)
+    g_SAVB = log_SAVB.exp_().scatter_add_(2, target, log_SAVB.new_full(target.shape, -1.0)).div_(batch.y_SB.shape[1])
+    bias_SV = g_SAVB[:, HEADS.index(BIASED)].sum(2)
+    harmonic = HEADS.index(HARMONIC)
+    h_SVB = g_SAVB[:, harmonic].mul_(exponent).div_(s_SVB)  # in place: g's own rows
+    d_SAVD = torch.bmm(g_SAVB.flatten(1, 2), batch.x_SBD).view_as(layer.weight_SAVD)
+    d_SAVD[:, harmonic].addcmul_(h_SVB.sum(2, keepdim=True), layer.weight_SAVD[:, harmonic], value=-1)
+    return loss_SA, Layer(d_SAVD, bias_SV)
+
+
+def train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> Trained:
+    """Train all heads and seeds of a spec on one data set, some seeds a core; what stops early waits for the rest."""
+    stacks = [spec.seeds[start : start + STACK] for start in range(0, len(spec.seeds), STACK)]
+    steps = [Step(0.0, "")] * len(stacks)
+    ended = threading.Event()
+
+    def work(number: int) -> Trained:
+        def tell(fraction: float, message: str = "", /) -> None:
+            if ended.is_set():
+                raise InterruptedError("the training was given up")
+            steps[number] = Step(fraction, message)
+
+        return _train(replace(spec, seeds=stacks[number]), protocol, data, tell)
+
+    with _one_thread(), ThreadPoolExecutor(min(cores(), len(stacks))) as pool:
+        futures = [pool.submit(work, number) for number in range(len(stacks))]
+        try:
+            # Only this thread talks: those who listen need not be ready for several.
+            while wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION).not_done:
+                if any(future.done() and future.exception() for future in futures):
+                    break
+                slowest = min(steps)
+                progress(sum(step.fraction for step in steps) / len(steps), slowest.message)
+            return _joined([future.result() for future in futures])
+        finally:
+            ended.set()  # after an interrupt the other threads would go on to their last epoch
+
+
+class Step(NamedTuple):
+    """How far a stack is."""
+
+    fraction: float
+    message: str
+
+
+def _joined(parts: Sequence[Trained]) -> Trained:
+    weights, biases = zip(*(part.layer for part in parts), strict=True)
+    arrays = ("epochs_SA", "kept_SA", "loss_SAE", "watched_SAE")
+    return Trained(
+        Layer(torch.cat(weights), torch.cat(biases)),
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in arrays),
+    )
+
+
+def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> Trained:
+    rule, pixels = PROTOCOLS[protocol], data.x_ND.shape[1]
+    formula = exponent_of(protocol, pixels), rule.softening
+    draws = [torch.Generator().manual_seed(seed) for seed in spec.seeds]
+    learnt_SN, held_SN = _split(len(data.x_ND), spec.held_out if rule.stop == "validation" else 0.0, draws)
+    layer = Layer(*map(torch.nn.Parameter, initial_layer(spec.seeds, data.classes, pixels)))
+    optimizer = torch.optim.AdamW(
+        list(layer), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True, foreach=False
+    )
+    epochs, passes = spec.epochs(protocol), max(1, round(spec.epoch_images / len(data.x_ND)))
+    stops = _Stops(layer, epochs, spec, rule.stop)
+    for epoch in range(epochs):
+        batches = [batch for _ in range(passes) for batch in _shuffled(learnt_SN, draws).split(spec.batch_size, 1)]
+        total_SA = torch.zeros(len(spec.seeds), len(HEADS))
+        with torch.no_grad():
+            for rows_SB in batches:
+                loss_SA, gradient = gradients(data.pick(rows_SB), layer, *formula)
+                total_SA += loss_SA
+                layer.weight_SAVD.grad, layer.bias_SV.grad = gradient
+                optimizer.step()
+            # The authors' code averages over batches, the smaller last one included.
+            loss_SA = total_SA / len(batches)
+            watched_SA = _held_loss(data, held_SN, layer, formula) if rule.stop == "validation" else loss_SA
+            running = stops.after(epoch, layer, loss_SA.numpy(), watched_SA.numpy())
+        progress((epoch + 1) / epochs, f"{protocol}, epoch {epoch + 1}")
+        if not running:
+            break
+    return stops.trained()
+
+
+class _Stops:
+    """Which runs have stopped, where, and with which weights."""
+
+    def __init__(self, layer: Layer, epochs: int, spec: OneLayerSpec, stop: str) -> None:
+        shape = layer.weight_SAVD.shape[:2]
+        self._spec, self._stop, self._last = spec, stop, epochs - 1
+        self._kept = Layer(layer.weight_SAVD.detach().clone(), layer.bias_SV.detach().clone())
+        self._best_SA, self._since_SA = np.full(shape, np.inf), np.zeros(shape, int)
+        self._epochs_SA, self._kept_SA = np.zeros(shape, int), np.zeros(shape, int)
+        self._loss_SAE, self._watched_SAE = (np.full((*shape, epochs), np.nan, np.float32) for _ in range(2))
+        self._going_SA = np.ones(shape, bool)
+
+    def after(self, epoch: int, layer: Layer, loss_SA: np.ndarray, watched_SA: np.ndarray) -> int:
+        """Take note of an epoch; return how many runs go on."""
+        going = self._going_SA
+        self._loss_SAE[..., epoch][going], self._watched_SAE[..., epoch][going] = loss_SA[going], watched_SA[going]
+        self._epochs_SA[going] = epoch + 1
+        better = watched_SA < self._best_SA - self._spec.least_improvement
+        self._best_SA = np.where(better, watched_SA, self._best_SA)
+        self._since_SA = np.where(better, 0, self._since_SA + 1)
+        ended = (self._since_SA >= self._spec.patience) & (self._stop != "fixed") | (epoch == self._last)
+        # Held-out images choose the best epoch; the other rules end with the weights they have.
+        self._keep(going & (better if self._stop == "validation" else ended), epoch, layer)
+        self._going_SA = going & ~ended
+        return int(self._going_SA.sum())
+
+    def _keep(self, which_SA: np.ndarray, epoch: int, layer: Layer) -> None:
+        if which_SA.any():
+            chosen = torch.from_numpy(which_SA)
+            self._kept_SA[which_SA] = epoch + 1
+            self._kept.weight_SAVD[chosen] = layer.weight_SAVD[chosen]
+            seeds = chosen[:, HEADS.index(BIASED)]
+            self._kept.bias_SV[seeds] = layer.bias_SV[seeds]
+
+    def trained(self) -> Trained:
+        return Trained(self._kept, self._epochs_SA, self._kept_SA, self._loss_SAE, self._watched_SAE)
+
+
+def _split(images: int, held_out: float, draws: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
+    """Return what each seed learns from and what it holds out, (S, N) numbers of images each."""
+    held = round(images * held_out)
+    order_SN = torch.stack([torch.randperm(images, generator=generator) for generator in draws])
+    return order_SN[:, held:], order_SN[:, :held]
+
+
+def _shuffled(rows_SN: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    return torch.stack([row[torch.randperm(len(row), generator=g)] for row, g in zip(rows_SN, draws, strict=True)])
+
+
+def _held_loss(data: Data, held_SN: Tensor, layer: Layer, formula: tuple[float, float]) -> Tensor:
+    total_SA = torch.zeros(layer.weight_SAVD.shape[:2])
+    for rows_SB in held_SN.split(1000, 1):
+        batch = data.pick(rows_SB)
+        total_SA += losses_of(scores(batch, layer, *formula)[0], batch.y_SB) * rows_SB.shape[1]
+    return total_SA / held_SN.shape[1]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one core: a step is too short to be worth waking a second one up."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,235 @@
+"""Small classifiers trained as one stack: one layer on rows of numbers, or one hidden layer before it.
+
+All arms of a seed (harmonic heads with their exponents, linear ones with or without a bias) begin with the same
+weights and see the same batches, so that what differs between them is the head. mnist_training.py does the same for
+the paper's three heads alone and has its stopping rules; here are any arms, a hidden layer, and a number of steps.
+"""
+
+# S seeds, A arms, V classes, D inputs, F features (what the head takes; D where there is no hidden layer), B batch,
+# N images, K of them learned from, T steps
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from harmax.functional import harmonic_logits, squared_distance
+from harmax_lab.vision.mnist_training import CANCELLED, Data, losses_of
+from harmax_lab.vision.spec import BIASED, HARMONIC
+
+STACK = 5
+"""Seeds that a CPU trains together: with more of them the parameters leave a core's cache."""
+
+
+class Arm(NamedTuple):
+    """A head, and its exponent where it is harmonic."""
+
+    head: str
+    """HARMONIC, STANDARD or BIASED."""
+    exponent: float = 0.0
+
+
+class Network(NamedTuple):
+    """The parameters of a stack, or, without the first two dimensions, of one network."""
+
+    weight_SAVF: Tensor
+    bias_SAV: Tensor
+    """0, and stays so, for arms without one."""
+    hidden_SAFD: Tensor | None = None
+    shift_SAF: Tensor | None = None
+    """The hidden layer's bias."""
+
+    def one(self, seed: int, arm: int) -> "Network":
+        """Return one network, by its places in the stack."""
+        return self.map(lambda part: part[seed, arm])
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> "Network":
+        """Return the network with every parameter changed."""
+        weight, bias, *layer = (None if part is None else change(part) for part in self)
+        assert weight is not None
+        assert bias is not None
+        return Network(weight, bias, *layer)
+
+    def features(self, x_ND: Tensor) -> Tensor:
+        """Return what the head of one network takes, (N, F): the images themselves where it has no hidden layer."""
+        if self.hidden_SAFD is None:
+            return x_ND
+        return F.relu(F.linear(x_ND, self.hidden_SAFD, self.shift_SAF))
+
+    def logits(self, arm: Arm, x_NF: Tensor) -> Tensor:
+        """Return the logits of one network from its features, (N, V), with the library's exact distances."""
+        if arm.head == HARMONIC:
+            return harmonic_logits(x_NF, self.weight_SAVF, exponent=arm.exponent)
+        return F.linear(x_NF, self.weight_SAVF, self.bias_SAV)
+
+    def distances(self, x_NF: Tensor) -> Tensor:
+        """Return the distances of features to the rows of the head's weight, (N, V)."""
+        return squared_distance(x_NF, self.weight_SAVF).sqrt()
+
+
+def initial_network(seeds: Sequence[int], arms: int, classes: int, inputs: int, hidden: int | None) -> Network:
+    """Draw N(0, 1 / F) for the head, nn.Linear's start for the hidden layer, and biases of 0; all arms of a seed alike.
+
+    Args:
+        seeds: S, one network an arm each.
+        arms: A.
+        classes: V.
+        inputs: D.
+        hidden: F, units of the hidden layer; None: there is none.
+    """
+    features = inputs if hidden is None else hidden
+    heads, layers, shifts = [], [], []
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        heads.append(torch.randn(classes, features, generator=generator) / math.sqrt(features))
+        if hidden is not None:
+            bound = 1 / math.sqrt(inputs)
+            layers.append(torch.empty(hidden, inputs).uniform_(-bound, bound, generator=generator))
+            shifts.append(torch.empty(hidden).uniform_(-bound, bound, generator=generator))
+
+    def stacked(parts: Sequence[Tensor]) -> Tensor:
+        whole = torch.stack(list(parts))[:, None]
+        return whole.repeat(1, arms, *[1] * (whole.ndim - 2))
+
+    bias_SAV = torch.zeros(len(seeds), arms, classes)
+    return Network(stacked(heads), bias_SAV, *((stacked(layers), stacked(shifts)) if hidden is not None else ()))
+
+
+class Formula(NamedTuple):
+    """What tells the arms of a stack apart, on the device."""
+
+    harmonic: slice
+    """Harmonic arms come first."""
+    exponent_A: Tensor
+    """Of the harmonic arms."""
+    biased_A: Tensor
+    """1.0 where an arm has a bias, of all arms."""
+
+    @classmethod
+    def of(cls, arms: Sequence[Arm], device: str) -> "Formula":
+        """Return the formula of some arms; refuse a linear one before a harmonic one."""
+        kinds = [arm.head == HARMONIC for arm in arms]
+        if sorted(kinds, reverse=True) != kinds:
+            raise ValueError(f"harmonic `arms` must come first, got {[arm.head for arm in arms]}; sort them.")
+        exponents = [arm.exponent for arm in arms if arm.head == HARMONIC]
+        biased = [float(arm.head == BIASED) for arm in arms]
+        return cls(
+            slice(len(exponents)), torch.tensor(exponents, device=device), torch.tensor(biased, device=device)[:, None]
+        )
+
+
+def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
+    """Return every arm's logits, (S, A, V, B).
+
+    Distances come from products here, which cancel only where features lie on a center; `Network.logits`, from which
+    whatever is reported comes, has exact ones.
+    """
+    w_SAVF, arms = network.weight_SAVF, network.weight_SAVF.shape[1]
+    if network.hidden_SAFD is None:
+        h_SAFB = x_SBD.mT[:, None]
+        z_SAVB = torch.bmm(w_SAVF.flatten(1, 2), x_SBD.mT).unflatten(1, w_SAVF.shape[1:3])
+    else:
+        assert network.shift_SAF is not None
+        layer_SHD, shift_SH1 = network.hidden_SAFD.flatten(1, 2), network.shift_SAF.flatten(1, 2)[..., None]
+        h_SAFB = torch.baddbmm(shift_SH1, layer_SHD, x_SBD.mT).relu().unflatten(1, (arms, -1))
+        z_SAVB = torch.matmul(w_SAVF, h_SAFB)
+    linear_SAVB = z_SAVB + (network.bias_SAV * formula.biased_A)[..., None]
+    where = formula.harmonic
+    w_SHVF, near = w_SAVF[:, where], h_SAFB if h_SAFB.shape[1] == 1 else h_SAFB[:, where]
+    norms_SHVB = near.square().sum(2, keepdim=True) + w_SHVF.square().sum(3, keepdim=True)
+    s_SHVB = torch.maximum(norms_SHVB - 2 * z_SAVB[:, where], CANCELLED * norms_SHVB)
+    harmonic_SHVB = s_SHVB.log() * (-formula.exponent_A / 2)[:, None, None]
+    return torch.cat([harmonic_SHVB, linear_SAVB[:, where.stop :]], 1)
+
+
+def train_stack(
+    data: Data,
+    arms: Sequence[Arm],
+    seeds: Sequence[int],
+    rows_SK: Tensor,
+    *,
+    steps: int,
+    batch: int,
+    learning_rate: float,
+    weight_decay: float,
+    hidden: int | None = None,
+    device: str = "cpu",
+    progress: Callable[[float], object] = lambda fraction: None,
+) -> Network:
+    """Train every arm and seed with AdamW for a number of steps, and return where they end.
+
+    Args:
+        data: the images.
+        arms: A heads, harmonic ones first.
+        seeds: S, of the weights and of the order of the images.
+        rows_SK: numbers of the images that each seed learns from, (S, K).
+        steps: how many.
+        batch: images of a step; all K where there are fewer. Every pass over the images is in a new order.
+        learning_rate: of all arms, constant.
+        weight_decay: AdamW's, on all parameters.
+        hidden: units of a hidden layer; None: one layer.
+        device: where to compute.
+        progress: is told the fraction done.
+    """
+    parts: list[Network] = []
+    together = STACK if device == "cpu" else len(seeds)
+    for start in range(0, len(seeds), together):
+        some = slice(start, start + together)
+
+        def tell(fraction: float, start: int = start) -> None:
+            progress(min(1.0, (start + together * fraction) / len(seeds)))
+
+        parts.append(
+            _train(
+                data,
+                Formula.of(arms, device),
+                rows_SK[some],
+                initial_network(seeds[some], len(arms), data.classes, data.x_ND.shape[1], hidden),
+                [torch.Generator().manual_seed(seed) for seed in seeds[some]],
+                (steps, batch, learning_rate, weight_decay, device),
+                tell,
+            )
+        )
+    columns = iter(list(zip(*parts, strict=True)))
+    return parts[0].map(lambda first: torch.cat([part for part in next(columns) if part is not None]))
+
+
+def _train(
+    data: Data,
+    formula: Formula,
+    rows_SK: Tensor,
+    start: Network,
+    draws: Sequence[torch.Generator],
+    plan: tuple[int, int, float, float, str],
+    progress: Callable[[float], object],
+) -> Network:
+    steps, batch, learning_rate, weight_decay, device = plan
+    x_ND, y_N = data.x_ND.to(device), data.y_N.to(device)
+    network = start.map(lambda part: part.to(device).requires_grad_())
+    optimizer = torch.optim.AdamW(
+        [part for part in network if part is not None], lr=learning_rate, weight_decay=weight_decay, fused=True
+    )
+    # All at once: a copy from pageable memory a step would let a GPU wait.
+    rows_TSB = torch.stack(list(_batches(rows_SK, batch, steps, draws))).to(device)
+    for step, rows_SB in enumerate(rows_TSB, 1):
+        x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
+        optimizer.zero_grad()
+        losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
+        optimizer.step()
+        if step % 50 == 0 or step == steps:
+            progress(step / steps)
+    return network.map(lambda part: part.detach().cpu())
+
+
+def _batches(rows_SK: Tensor, batch: int, steps: int, draws: Sequence[torch.Generator]) -> Iterator[Tensor]:
+    """Yield (S, B) numbers of images; what a pass leaves over is left out of it, and is others in the next."""
+    images = rows_SK.shape[1]
+    size, done = min(batch, images), 0
+    while done < steps:
+        order_SK = torch.stack([torch.randperm(images, generator=generator) for generator in draws])
+        for places_SB in order_SK.split(size, 1)[: min(images // size, steps - done)]:
+            yield rows_SK.gather(1, places_SB)
+            done += 1

@@ -1,0 +1,172 @@
+"""Fig. 6: planted scores give planted verdicts, and what is stored of a run is what it scored."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harmax.analysis import explained_variance
+from harmax_lab.algorithmic.protocols import settings
+from harmax_lab.algorithmic.training import RunCell, split_of, train
+from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.store import CellResult
+from harmax_lab.studies.ablation import CLAIMS, EXPERIMENT, FULL, AblationSpec, cells, settings_of, summarize
+from harmax_lab.studies.ablation_figures import HEADS, SWITCHES
+from harmax_lab.studies.outcomes import (
+    PAPERS_TASKS,
+    Place,
+    collect,
+    compact,
+    contrast,
+    epochs_versus,
+    structure_score,
+)
+from harmax_lab.studies.shared_tables import ELSEWHERE
+from harmax_lab.tasks import find_task
+from planted_studies import planted
+
+SPEC = AblationSpec(seeds=tuple(range(12)))
+Scores = Mapping[str, float]
+TOGETHER = {"linear": 0.3, "l2": 0.4, "dot_harmax": 0.3, "harmonic": 0.9}
+DISTANCE = {"linear": 0.3, "l2": 0.8, "dot_harmax": 0.3, "harmonic": 0.9}
+
+
+def verdicts(scores: Scores, spec: AblationSpec = SPEC) -> dict[str, str]:
+    """Return the verdicts on MLPs under the matched protocol, by name."""
+    found = summarize(spec, planted(cells(spec), lambda cell: scores[cell.head]))
+    assert [one.claim for one in found.verdicts] == [claim.id for claim in CLAIMS]
+    tail = "_mlp_matched"
+    return {one.claim.removesuffix(tail): one.verdict for one in found.verdicts if one.claim.endswith(tail)}
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        (TOGETHER, (REPRODUCED, NOT_REPRODUCED, NOT_REPRODUCED, REPRODUCED)),
+        (DISTANCE, (REPRODUCED, REPRODUCED, NOT_REPRODUCED, REPRODUCED)),
+        # HarMax does it alone, and the distance is in its way.
+        (
+            {"linear": 0.3, "l2": 0.3, "dot_harmax": 0.9, "harmonic": 0.8},
+            (NOT_REPRODUCED, NOT_REPRODUCED, REPRODUCED, NOT_REPRODUCED),
+        ),
+        # Nothing does anything.
+        (dict.fromkeys(HEADS, 0.5), (NOT_DECIDED,) * 4),
+    ],
+)
+def test_planted_scores_give_planted_verdicts(scores: Scores, expected: tuple[str, ...]) -> None:
+    found = verdicts(scores)
+    assert tuple(found[name] for name in ("both_needed", "distance_most", "harmax_most", "interaction")) == expected
+
+
+def test_too_few_seeds_or_epochs_decide_nothing() -> None:
+    for spec in (AblationSpec(seeds=(0, 1, 2)), AblationSpec(seeds=SPEC.seeds, mlp_epochs=6999)):
+        assert set(verdicts(TOGETHER, spec).values()) == {NOT_DECIDED}
+
+
+def test_of_fewer_tasks_only_what_asks_for_no_others_is_decided() -> None:
+    spec = AblationSpec(seeds=SPEC.seeds, tasks=PAPERS_TASKS)
+    found = verdicts(TOGETHER, spec)
+    assert {name for name, verdict in found.items() if verdict != NOT_DECIDED} == {"both_needed"}
+
+
+def test_effects_are_the_usual_ones_of_two_switches() -> None:
+    results = planted(cells(SPEC), lambda cell: DISTANCE[cell.head], spread=0.0)
+    place = Place("matched", "mlp", ("lattice", "genealogy"))
+    outcomes = collect(results, lambda cell: cell.head)
+    found = {name: contrast(outcomes, place, weights, "structure") for name, weights in SWITCHES.items()}
+    effects = {name: one.difference.estimate for name, one in found.items() if one}
+    assert effects == pytest.approx({"distance": 0.55, "HarMax": 0.05, "interaction": 0.1})
+
+
+def test_only_seeds_that_all_heads_have_are_compared() -> None:
+    results = planted(cells(SPEC), lambda cell: TOGETHER[cell.head])
+    del results[RunCell("matched", "lattice", "mlp", "l2", 0.8, 3)]
+    _, effects, *_ = summarize(SPEC, results).tables
+    seeds = {(row["models"], row["task"]): row["seeds"] for row in effects.rows if row["protocol"] == "matched"}
+    assert seeds["MLPs", "Lattice"] == seeds["MLPs", "mean of 5"] == 11
+    assert seeds["MLPs", "Genealogy"] == seeds["transformers", "Lattice"] == 12
+
+
+def test_never_generalizing_is_later_than_any_epoch() -> None:
+    scores = {"harmonic": 0.9, "linear": 0.4}
+    own = [RunCell("matched", "lattice", "mlp", head, 0.8, seed) for head in scores for seed in range(12)]
+    outcomes = collect(planted(own, lambda cell: scores[cell.head]), lambda cell: cell.head)
+    found = epochs_versus(outcomes, Place("matched", "mlp", ("lattice",)), "harmonic", "linear")
+    assert found is not None
+    assert found.difference.high == -np.inf
+    assert found.less == 12
+
+
+def test_under_the_matched_protocol_heads_differ_in_the_two_switches_alone() -> None:
+    for model in ("mlp", "transformer"):
+        own = [RunCell("matched", "lattice", model, head, 0.8, 0) for head in HEADS]
+        assert len({settings_of(FULL, cell) for cell in own}) == 1
+    biased = [RunCell("authors", "lattice", "mlp", head, 0.8, 0) for head in HEADS]
+    assert [settings_of(FULL, cell).bias for cell in biased] == [head == "linear" for head in HEADS]
+
+
+def test_the_two_arms_of_the_authors_are_trained_as_in_algorithmic() -> None:
+    for protocol in ("authors", "matched"):
+        for model in ("mlp", "transformer"):
+            for head in ("linear", "harmonic"):
+                own = settings_of(FULL, RunCell(protocol, "lattice", model, head, 0.8, 0))
+                assert own == settings(protocol, model, head, epochs=FULL.epochs(model))
+
+
+def test_a_stored_run_has_the_scores_of_its_whole_curves_and_last_embedding(tmp_path: Path) -> None:
+    cell = RunCell("matched", "modular_addition", "mlp", "l2", 0.8, 0)
+    spec = AblationSpec(mlp_epochs=70)
+    how = settings_of(spec, cell)
+    ((_, whole),) = train([cell], lambda cell: how, Context(tmp_path), snapshots=2)
+    ((_, kept),) = compact([(cell, whole)])
+    points = whole.arrays["embedding"][-1].astype(float)
+    late = whole.curves["test_accuracy"][-7:]  # a tenth of 70 epochs
+    assert kept.metrics["accuracy"] == pytest.approx(late.mean())
+    assert kept.curves["test_accuracy"][-1] == late[-1]
+    assert kept.metrics["variance"] == pytest.approx(explained_variance(points))
+    assert kept.metrics["structure"] == pytest.approx(structure_score(find_task(cell.task).structure, points))
+    assert kept.metrics["leak"] == 0
+    assert split_of(cell).train.shape[0] == kept.metrics["train_rows"]
+    assert len(kept.curves["epoch"]) < 70
+    assert kept.arrays["embedding"].shape == (1, 31, 16)
+
+
+def test_structure_is_1_where_it_is_all_there_and_near_0_in_noise() -> None:
+    generator = np.random.default_rng(0)
+    lattice, circle = find_task("lattice").structure, find_task("modular_addition").structure
+    axes = generator.normal(size=(2, 16))
+    assert structure_score(lattice, lattice.values @ axes) == pytest.approx(1)
+    angle = 2 * np.pi * 3 * circle.values / 31
+    assert structure_score(circle, np.stack([np.cos(angle), np.sin(angle)], 1) @ axes) == pytest.approx(1)
+    for task in ("lattice", "modular_addition", "equivalence", "genealogy", "permutation"):
+        structure = find_task(task).structure
+        assert abs(structure_score(structure, generator.normal(size=(len(structure.values), 16)))) < 0.35
+
+
+def test_a_diverged_run_scores_nothing() -> None:
+    cell = RunCell("matched", "lattice", "mlp", "l2", 0.8, 0)
+    curves = {name: np.ones(30) for name in ("train_accuracy", "test_accuracy")}
+    arrays = {"embedding": np.full((2, 25, 16), np.nan), "snapshot_epoch": np.array([0, 30])}
+    ((_, kept),) = compact([(cell, CellResult(curves, arrays, {"diverged_at": 7, "waste": 0.1}))])
+    assert [kept.metrics[name] for name in ("structure", "variance", "accuracy", "test_epoch")] == [0, 0, 0, None]
+    assert "waste" not in kept.metrics
+
+
+def test_the_full_profile_has_20_seeds_of_everything() -> None:
+    assert len(cells(FULL)) == 2 * 2 * 5 * 4 * 20
+
+
+def test_what_an_untied_head_learned_is_tabulated_beside_the_embedding(tmp_path: Path) -> None:
+    spec = AblationSpec(
+        transformer_epochs=1, models=("transformer",), protocols=("authors",), authors_tasks=("lattice",)
+    )
+    own = [RunCell("authors", "lattice", "transformer", head, 0.8, 0) for head in ("linear", "harmonic")]
+    found = dict(EXPERIMENT.run_cells(spec, own, Context(tmp_path)))
+    assert [("centers" in found[cell].arrays) for cell in own] == [False, True]
+    (rows,) = (table.rows for table in summarize(spec, found).tables if table.title == ELSEWHERE)
+    assert [row["arm"] for row in rows] == [HEADS["harmonic"].label]
+    assert "at their own length" not in rows[0]
+    assert float(rows[0]["of the head's own weight"].split()[0]) == pytest.approx(
+        found[own[1]].metrics["center_structure"], rel=0.01
+    )

@@ -1,0 +1,142 @@
+"""Palette, house style and parts of figures that every picture of harmax shares.
+
+The same head has the same color, line and name wherever it appears. matplotlib is imported on first use.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harmax.errors import needs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+
+@dataclass(frozen=True)
+class HeadStyle:
+    """How one head is drawn; lines differ in dash as well as color, so that a gray print still reads."""
+
+    label: str
+    color: str
+    line: str
+
+
+# Okabe and Ito's colors, which stay apart for every common kind of color blindness.
+HEAD_STYLES: dict[str, HeadStyle] = {
+    "harmonic": HeadStyle("harmonic", "#0072B2", "-"),
+    "harmonic_2": HeadStyle("harmonic, exponent 2", "#CC79A7", ":"),
+    "harmonic_amsgrad": HeadStyle("harmonic, AMSGrad", "#56B4E9", ":"),
+    "cross_entropy": HeadStyle("cross-entropy", "#D55E00", "--"),
+    "cross_entropy_bias": HeadStyle("cross-entropy with bias", "#009E73", "-."),
+}
+
+# Tol's muted scheme: apart from one another for color-blind readers, and apart from the heads' colors.
+CLASS_COLORS = ("#332288", "#CC6677", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#882255")
+
+# Behind whatever the test shows in color.
+TRAIN_COLOR = "#777777"
+
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.labelsize": 10,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10.5,
+    "figure.facecolor": "white",
+    "figure.titlesize": 13,
+    "figure.titleweight": "bold",
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same
+    "font.size": 9.5,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "svg.fonttype": "path",  # text as outlines: no font has to be found by the reader's browser
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure and the words below it: what the lines, marks and colors are."""
+
+    figure: "Figure"
+    caption: str
+
+
+@contextmanager
+def house_style() -> Iterator[None]:
+    """Draw inside this context to get the house's look, whatever the user's matplotlib settings are."""
+    with needs("figures"):
+        import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def to_png(figure: "Figure") -> bytes:
+    """Return a figure as a PNG, sharp enough for a page; of 256 colors, which makes it a third of the size."""
+    with needs("figures"):
+        from PIL import Image  # matplotlib's own dependency
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    with house_style():
+        figure.savefig(drawn, format="png", dpi=110)
+    picture = Image.open(drawn).convert("RGB")
+    few = picture.quantize(256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few.save(small, format="png", optimize=True)
+    return small.getvalue()
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Return an empty figure (inches) whose parts keep clear of one another, outside pyplot's global state."""
+    with needs("figures"):
+        from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    figure.set_layout_engine("constrained", h_pad=0.08)
+    return figure
+
+
+def class_color(index: int) -> str:
+    """Return the color of a class."""
+    return CLASS_COLORS[index % len(CLASS_COLORS)]
+
+
+def draw_band(
+    axes: "Axes", x: np.ndarray, series: Sequence[np.ndarray], *, color: str, line: str = "-", label: str = ""
+) -> None:
+    """Draw the median of some curves as a line, their range as a band."""
+    stacked = np.stack(series)
+    axes.plot(x, np.median(stacked, 0), color=color, linestyle=line, label=label)
+    if len(stacked) > 1:
+        axes.fill_between(x, stacked.min(0), stacked.max(0), color=color, alpha=0.18, linewidth=0)
+
+
+def line_handle(label: str, color: str, line: str = "-") -> "Line2D":
+    """Return a legend's entry for a line."""
+    return _line(label, color=color, linestyle=line)
+
+
+def mark_handle(label: str, marker: str, color: str, *, face: str | None = None, size: float = 6) -> "Line2D":
+    """Return a legend's entry for a mark."""
+    return _line(label, color=color, linestyle="none", marker=marker, markersize=size, markerfacecolor=face or color)
+
+
+def _line(label: str, **style: Any) -> "Line2D":
+    with needs("figures"):
+        from matplotlib.lines import Line2D
+
+    return Line2D([], [], label=label, **style)

@@ -1,0 +1,15 @@
+"""What other installed packages add to harmax: verbs, benchmarks and the like, found through entry points.
+
+A package names a group and an object in its metadata:
+
+    [project.entry-points."harmax.verbs"]
+    lab = "harmax_lab.cli:VERBS"
+"""
+
+from importlib.metadata import entry_points
+from typing import Any
+
+
+def plugins(group: str) -> dict[str, Any]:
+    """Load what installed packages register under `harmax.<group>`, by the name they give it."""
+    return {entry.name: entry.load() for entry in sorted(entry_points(group=f"harmax.{group}"))}
