@@ -136,7 +136,7 @@ def test_the_nearest_mean_is_that_of_brute_force(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"kind": "centers"}, "one of linear, centers, got 'centers'"),
+        ({"kind": "center"}, "one of linear, centers, got 'center'"),
         ({"features": np.ones(4)}, r"`features` must have shape \(images, features\), got \(4,\)"),
         ({"features": np.ones((240, 3))}, "class means that differ, got all alike"),
         ({"features": np.full((240, 3), np.nan)}, "must be finite"),

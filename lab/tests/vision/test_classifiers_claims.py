@@ -115,7 +115,7 @@ def verdict_of(claim: str, changes: Changes) -> str:
 
 CASES: dict[str, tuple[Changes, Changes]] = {
     "imagenet": ({"test_accuracy": (0.47, 0.45)}, {"test_accuracy": (0.45, 0.47)}),
-    "centers": ({"center_distance": (0.05, 0.0)}, {"center_distance": (0.4, 0.0)}),
+    "centres": ({"center_distance": (0.05, 0.0)}, {"center_distance": (0.4, 0.0)}),
     "baseline": ({"test_accuracy": (0.90, 0.95)}, {"test_accuracy": (0.95, 0.93)}),
     "cifar10": ({"test_accuracy": (0.948, 0.95)}, {"test_accuracy": (0.93, 0.95)}),
     "few_images": ({"test_accuracy": (0.40, 0.35)}, {"test_accuracy": (0.35, 0.40)}),
