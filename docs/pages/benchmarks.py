@@ -1,0 +1,181 @@
+"""The tables of benchmarks/README.md, the page of its figures, and the README's small table of costs."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from harmax.bench import figures
+from harmax.kernels.options import MODES
+from pages.site import measured, table
+
+SHOWN_ON_GPU = ("cross_entropy_compiled", "liger", "cut_cross_entropy", *(f"triton_{mode}" for mode in MODES))
+"""What benchmarks/README.md shows of the H200's rows; benchmarks/figures/README.md shows all of them."""
+SMALL_ON_CPU, SMALL_ON_GPU = (1024, 768, 50304), (16384, 768, 50304)
+"""Sizes of the README's table: tokens, features, classes."""
+
+
+def gpu_rows() -> list[figures.Row]:
+    """What was measured on a GPU; nothing where nothing was."""
+    return list(measured("loss-cuda"))
+
+
+def costs_table() -> str:
+    """The README's table: what the harmonic head costs beside compiled cross-entropy."""
+    cpu = {row["impl"]: row for row in measured("loss-cpu") if tuple(figures.shape_of(row)) == SMALL_ON_CPU}
+    gpu = {row["impl"]: row for row in gpu_rows() if tuple(figures.shape_of(row)) == SMALL_ON_GPU}
+    gpt2 = {row["loss"]: row for row in measured("gpt2-cuda")}
+    vision = {row["head"]: row for row in measured("vision-cuda")}
+    rows = []
+
+    def add(what: str, where: str, unit: str, theirs: float, ours: float, digits: int = 0) -> None:
+        entries = (f"{value:,.{digits}f} {unit}" for value in (theirs, ours))
+        rows.append([what, where, *entries, f"{ours / theirs:.2f}"])
+
+    plain, ours = cpu["cross_entropy_compiled"], cpu["chunked"]
+    loss = "head and loss, {:,} tokens, {} features, {:,} classes"
+    add(f"{loss.format(*SMALL_ON_CPU)}: time", "2 CPU cores, float32", "ms", plain["ms_p50"], ours["ms_p50"])
+    add("the same: memory beyond inputs and gradients", "2 CPU cores", "MiB", plain["peak_mib"], ours["peak_mib"])
+    plain, ours = gpu["cross_entropy_compiled"], gpu["triton_fast"]
+    add(f"{loss.format(*SMALL_ON_GPU)}: time", "H200, bfloat16", "ms", plain["ms_p50"], ours["ms_p50"], 1)
+    held = (figures.cost(row, "memory") for row in (plain, ours))
+    add("the same: memory with gradients", "H200", "MiB", *held)
+    plain, ours = gpt2["cross_entropy"], gpt2["fused"]
+    add("training GPT-2 small: tokens per second", "H200, bfloat16", "", plain["tokens_per_s"], ours["tokens_per_s"])
+    add("the same: peak memory", "H200", "GiB", plain["peak_gib"], ours["peak_gib"], 1)
+    speeds = (vision[head]["images_per_s"] for head in ("linear", "harmonic"))
+    add("training ResNet-50: images per second", "H200, bfloat16", "", *speeds)
+    return table(["what", "where", "cross-entropy", "harmonic", "ratio"], rows).replace("  |", " |")
+
+
+def cpu_table(rows: Sequence[Any]) -> str:
+    """Costs of the loss on CPU cores, one row per shape and implementation."""
+    lines = []
+    for row in rows:
+        name = row["impl"] if row["impl"].startswith("cross") else f"harmonic, `{row['impl']}`"
+        time, memory = f"{row['ms_p50']:.0f}", f"{row['peak_mib']:.0f}"
+        ratios = f"{row['time_ratio']:.2f}", f"{row['memory_ratio']:.2f}"
+        lines.append(
+            [_shape(row), name.replace("_", " "), time, ratios[0], memory, ratios[1], f"{row['error']:.0e}"],
+        )
+    return table(["tokens x D x V", "", "time, ms", "ratio", "memory, MiB", "ratio", "error"], lines)
+
+
+def gpu_table(rows: Sequence[figures.Row]) -> str:
+    """Costs of the loss on a GPU, one row per shape and implementation."""
+    lines = []
+    for row in rows:
+        time = figures.cost(row, "time")
+        lines.append(
+            [
+                _shape(row),
+                figures.label(row["impl"]),
+                f"{time:.{1 if time >= 10 else 2}f}",
+                f"{row['time_ratio']:.2f}",
+                f"{row['host_ms']:.1f}",
+                f"{figures.cost(row, 'memory'):.0f}",
+                "" if row["error"] is None else f"{row['error']:.0e}",
+            ]
+        )
+    return table(["tokens x D x V", "", "time, ms", "ratio", "host, ms", "memory, MiB", "error"], lines)
+
+
+def gpu_summary() -> str:
+    """Costs on a GPU at the sizes of language models."""
+    rows = gpu_rows()
+    shown = [by_impl[impl] for by_impl in figures.anchors(rows).values() for impl in SHOWN_ON_GPU if impl in by_impl]
+    return f"Measured on one {rows[0]['gpu']}, {rows[0]['dtype']}, torch {rows[0]['torch']}.\n\n{gpu_table(shown)}"
+
+
+def steps_table(name: str, caption: str, columns: Sequence[str], line: Callable[[Any], list[str]]) -> str:
+    """Training steps of a whole model, one row of `harmax bench NAME` each; the caption may name keys of a row."""
+    rows = measured(f"{name}-cuda")
+    where = f"one {rows[0]['gpu']}, torch {rows[0]['torch']} (`harmax bench {name}`)."
+    return f"{caption.format(**rows[0])}, {where}\n\n{table(columns, [line(row) for row in rows])}"
+
+
+def gpt2_table() -> str:
+    """A training step of GPT-2 with either head."""
+    return steps_table(
+        "gpt2",
+        "{sequences} x {context} tokens per step, {dtype}, compiled",
+        ["head", "loss", "tokens per second", "ratio to cross-entropy", "peak memory, GiB", "model FLOP utilization"],
+        lambda row: [
+            row["head"],
+            row["loss"].replace("_", " "),
+            f"{row['tokens_per_s']:,}",
+            f"{row['speed_ratio']:.2f}",
+            f"{row['peak_gib']:.1f}",
+            f"{row['mfu']:.0%}",
+        ],
+    )
+
+
+def vision_table() -> str:
+    """A training step of ResNet-50 with either head."""
+    return steps_table(
+        "vision",
+        "{images} images of {image_size} x {image_size} per step, {dtype}, compiled and recorded as a CUDA graph",
+        ["head", "images per second", "ratio to the linear head", "peak memory, GiB"],
+        lambda row: [
+            row["head"],
+            f"{row['images_per_s']:,.0f}",
+            f"{row['speed_ratio']:.3f}",
+            f"{row['peak_gib']:.1f}",
+        ],
+    )
+
+
+def ensemble_table() -> str:
+    """What one run and step costs, trained alone and stacked."""
+    lines = []
+    for name in ("ensemble-cpu", "ensemble-cuda"):
+        rows = measured(name)
+        alone = {(row["model"], row["head"]): row["us_per_run_step"] for row in rows if row["loop"] == "plain"}
+        for row in rows:
+            if row["loop"] == "stacked" and row["evaluate"]:
+                where = row.get("gpu") or f"CPU, {row['threads']} thread"
+                beside = f"{alone[row['model'], row['head']]:.0f}"
+                stacked = f"{row['us_per_run_step']:.3g}"
+                lines.append([where, row["model"], row["head"], row["runs"], stacked, beside, f"{row['ratio']:.0f}"])
+    columns = ["device", "model", "head", "runs at once", "stacked, us per run and step", "plain loop, us", "ratio"]
+    return table(columns, lines)
+
+
+def import_words() -> str:
+    """What the import costs."""
+    (row,) = measured("import-cpu")
+    return f"`import harmax` adds {row['ms_p50']:.0f} ms to `import torch` (median; {row['ms_max']:.0f} ms at most)."
+
+
+def figures_page() -> str:
+    """The text of benchmarks/figures/README.md."""
+    rows = gpu_rows()
+    parts = [
+        "# What the loss costs on a GPU: every row",
+        f"Head and loss, forward and backward, {rows[0]['dtype']}. Made by `harmax bench loss --device cuda` on one "
+        f"{rows[0]['gpu']}, torch {rows[0]['torch']}. [Benchmarks](../README.md) explains the columns.",
+    ]
+    for name, caption in figures.CAPTIONS.items():
+        parts += [f"![{name}]({name}.png)", caption]
+    parts += [
+        "In the sweeps the ratio is to compiled `F.cross_entropy`. At the other sizes it is to the faster of the eager "
+        "and the compiled one. The error is left empty where it was not computed.",
+        gpu_table(sorted(rows, key=figures.shape_of)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def sections() -> dict[str, str]:
+    """Everything between the markers of benchmarks/README.md, by the markers' names."""
+    return {
+        "loss-cpu": cpu_table(measured("loss-cpu")),
+        "loss-cpu-1-thread": cpu_table(measured("loss-cpu-1-thread")),
+        "loss-cuda": gpu_summary(),
+        "gpt2": gpt2_table(),
+        "vision": vision_table(),
+        "ensembles": ensemble_table(),
+        "import": import_words(),
+    }
+
+
+def _shape(row: figures.Row) -> str:
+    return " x ".join(map(str, figures.shape_of(row)))
