@@ -6,8 +6,8 @@
 The models learn to add modulo 31: the paper's MLP with either head under the matched protocol (both heads tied and
 without bias, no test row in the training set), the authors' 20 seeds, 3000 epochs. Each side shows its head's median
 run: of the 20 seeds in the order in which their test accuracy passes 0.9 (for 20 epochs in a row) the tenth; a run
-that never does counts as last. Frames are snapshots of the 16-dimensional embedding, seen along the two principal components of the
-last one.
+that never does counts as last. Frames are snapshots of the 16-dimensional embedding, seen along the two principal
+components of the last one.
 """
 
 # S seeds, K snapshots, V tokens, D width
@@ -90,10 +90,9 @@ def median_run(task: Task, head: str, seeds: Sequence[int], epochs: int, frames:
     chosen = middle_seed(dict(zip(seeds, passed.tolist(), strict=True)))
     place = list(seeds).index(chosen)
     clean = sum(on_circle(run_KVD[-1]) >= 1 - CLEAN for run_KVD in history.snapshots)
-    print(
-        f"{head}: {clean} of {len(seeds)} runs end on a clean circle; the test is passed at epoch {np.median(passed) + 1:.0f} "
-        f"(median) and never in {np.isinf(passed).sum()} runs"
-    )
+    never, median = int(np.isinf(passed).sum()), np.median(passed) + 1  # a film counts finished epochs
+    print(f"{head}: {clean} of {len(seeds)} runs end on a clean circle", flush=True)
+    print(f"{head}: test passed at epoch {median:.0f} (median), never in {never} runs", flush=True)
     return Film(chosen, history.snapshot_epochs, history.snapshots[place], history.test_accuracy[place])
 
 
