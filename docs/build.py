@@ -27,7 +27,8 @@ from harmax.bench import figures
 from harmax.heads import HEADS
 from harmax.kernels.options import MODES
 from harmax_lab.experiments import EXPERIMENTS
-from harmax_lab.kit.experiment import Claim, Experiment, verdict_words
+from harmax_lab.kit.claims import Claim, verdict_words
+from harmax_lab.kit.experiment import Experiment
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "lab/results"

@@ -12,7 +12,8 @@ import pytest
 from harmax.figures import house_style
 from harmax.files import to_json
 from harmax_lab.experiments import EXPERIMENTS, run
-from harmax_lab.kit.experiment import PROFILES, VERDICTS, Experiment
+from harmax_lab.kit.claims import VERDICTS
+from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CELL_NAME, CellResult, Run
 
@@ -130,7 +131,7 @@ def test_a_view_comes_after_its_source_and_has_its_profiles(experiment: AnyExper
 def test_figures_come_from_stored_results_alone(experiment: AnyExperiment, smoke: Run) -> None:
     spec = experiment.load_spec(smoke.config["spec"])
     with house_style():
-        pictures = experiment.figures(spec, experiment.by_cell(spec, smoke.results))
+        pictures = experiment.draw(spec, experiment.by_cell(spec, smoke.results))
         assert pictures
         for name, picture in pictures.items():
             assert CELL_NAME.fullmatch(name)
@@ -147,4 +148,4 @@ def test_missing_cells_are_no_error(experiment: AnyExperiment, smoke: Run, kept:
     assert [verdict.claim for verdict in summary.verdicts] == [claim.id for claim in experiment.claims]
     to_json(asdict(summary))
     with house_style():
-        experiment.figures(spec, some)
+        experiment.draw(spec, some)

@@ -10,7 +10,7 @@ from harmax_lab.algorithmic.epochs import compare, times_of
 from harmax_lab.algorithmic.grokking import CLAIMS, EXPERIMENT, summarize
 from harmax_lab.algorithmic.runs import AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
 from planted_runs import like_the_authors, rise
 

@@ -14,7 +14,8 @@ from harmax.data.folder import find_data
 from harmax.figures import house_style
 from harmax.files import to_json
 from harmax.hf import HarmonicGPT2LMHeadModel, from_gpt2
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Summary
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Summary
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import layers, parallelograms

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from harmax.data.text import TokenShards
 from harmax.figures import house_style
 from harmax_lab.experiments import run
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.language import pretraining, probing, runs
 from harmax_lab.language.curves import CLAIMS, figures, summarize

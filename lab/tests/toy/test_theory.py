@@ -12,7 +12,7 @@ from torch import Tensor
 
 from harmax.functional import harmonic_loss
 from harmax_lab.experiments import theory
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
 from harmax_lab.toy.theory import EXPERIMENT, claims, measures, training
 from harmax_lab.toy.theory.training import ARMS, CROSS_ENTROPY, HARMONIC, TheoryCell, TheorySpec

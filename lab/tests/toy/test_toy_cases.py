@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from harmax_lab.experiments import toy_cases
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
 from harmax_lab.toy.toy_cases import EXPERIMENT, FLOOR, POINTS, ToyCell, ToySpec
 

@@ -17,8 +17,10 @@ from harmax_lab.algorithmic.grokking_figures import figures
 from harmax_lab.algorithmic.measures import pairs_of, shared_level, yes_or_no
 from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec, Basis, Results, conclude_on
+from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, view
+from harmax_lab.kit.experiment import Summary, view
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS
 
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
@@ -254,6 +256,6 @@ EXPERIMENT = view(
     title="How long the test waits for the training",
     figure="Fig. 3 c",
     claims=CLAIMS,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
 )

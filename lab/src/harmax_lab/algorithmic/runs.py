@@ -19,9 +19,11 @@ from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.training import RunCell, train
 from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Finding, Spec, Summary, Table, Verdict, conclude
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 if TYPE_CHECKING:
@@ -313,8 +315,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: cell.protocol,
     accelerated=True,
 )

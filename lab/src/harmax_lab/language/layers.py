@@ -32,8 +32,10 @@ from harmax.analysis import PCA, Interval, parallelogram_space, pca
 from harmax.data.words import Encoding
 from harmax.figures import Picture
 from harmax_lab.kit import drawing
-from harmax_lab.kit.experiment import Claim, Finding, Progress, Summary, Table
+from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.experiment import Progress, Summary
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.language import runs
 from harmax_lab.language.embedding import (
     Results,

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harmax.analysis import SETTINGS, Interval, LossComparison, Quadruples, compare_losses
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.language import runs
 from harmax_lab.language.embedding import (
     CENTERS,

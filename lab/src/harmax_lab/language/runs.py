@@ -22,7 +22,8 @@ from harmax.data.text import load_encoding
 from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, Encoding, load_pairs
 from harmax.errors import unknown
 from harmax.figures import Picture
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Progress, Summary, view
+from harmax_lab.kit.claims import Claim
+from harmax_lab.kit.experiment import Context, Experiment, Progress, Summary, view
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import curves
 from harmax_lab.language.pretraining import train_model
@@ -272,8 +273,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=curves.summarize,
-    figures=curves.figures,
+    old_summarize=curves.summarize,
+    old_figures=curves.figures,
     accelerated=True,
 )
 
@@ -298,6 +299,6 @@ def measured_view(
         title=title,
         figure=figure,
         claims=claims,
-        summarize=lambda spec, results: summarize(spec, measured(results)),
-        figures=lambda spec, results: figures(spec, measured(results)),
+        old_summarize=lambda spec, results: summarize(spec, measured(results)),
+        old_figures=lambda spec, results: figures(spec, measured(results)),
     )

@@ -21,19 +21,10 @@ from torch.nn import functional
 from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import harmonic_logits, harmonic_loss
 from harmax_lab.kit import drawing
-from harmax_lab.kit.experiment import (
-    Cell,
-    Claim,
-    Experiment,
-    Finding,
-    Progress,
-    Spec,
-    Summary,
-    Table,
-    Verdict,
-    conclude,
-)
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -432,7 +423,7 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: (cell.case, cell.arm),
 )

@@ -9,7 +9,8 @@ from typing import Any
 
 from harmax.figures import to_png
 from harmax.files import write_atomically, write_json
-from harmax_lab.kit.experiment import Experiment, verdict_words
+from harmax_lab.kit.claims import verdict_words
+from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.report.html import Section, collect, describe_environment, format_number
 from harmax_lab.kit.store import Run
 

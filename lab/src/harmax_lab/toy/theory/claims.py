@@ -5,8 +5,10 @@ from typing import Any
 
 from harmax.analysis import Interval, bootstrap_interval
 from harmax.figures import HEAD_STYLES
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.toy.theory.training import ARMS, CROSS_ENTROPY, HARMONIC, PLANE, TheoryCell, TheorySpec, cells
 
 Results = Mapping[TheoryCell, CellResult]
