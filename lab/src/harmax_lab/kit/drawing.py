@@ -1,8 +1,8 @@
 """Parts of figures that several experiments share, beside those of `harmax.figures`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_hand
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 __all__ = [
@@ -21,12 +22,18 @@ __all__ = [
     "draw_points",
     "draw_regions",
     "draw_weights",
+    "facets",
     "line_handle",
     "mark_handle",
     "model_handle",
     "new_figure",
     "spaced",
+    "wrapped",
 ]
+
+
+R = TypeVar("R")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,62 @@ MODEL_STYLES: dict[tuple[str, str], ModelStyle] = {
     ("transformer", "linear"): ModelStyle("standard transformer", "#D55E00", "--", "^"),
     ("transformer", "harmonic"): ModelStyle("harmonic transformer", "#0072B2", "--", "^"),
 }
+
+
+def facets(
+    rows: Mapping[R, str] | None = None,
+    columns: Mapping[K, str] | None = None,
+    *,
+    size: tuple[float, float],
+    xlabel: str = "",
+    ylabel: str = "",
+    handles: Sequence["Line2D"] = (),
+    **options: Any,
+) -> tuple["Figure", dict[tuple[R, K], "Axes"]]:
+    """Return a figure with a panel for every row and column, and its panels by their keys.
+
+    Columns are titled, rows are labelled at their left, the legend is above all.
+
+    Args:
+        rows: by key, the words at the left of a row; None: one row, keyed by None.
+        columns: by key, the title of a column; None: one column, keyed by None.
+        size: of the figure, in inches.
+        xlabel: below the last row.
+        ylabel: at the left of each row, below its words.
+        handles: of the legend.
+        options: as for `Figure.subplots`.
+    """
+    sides: Mapping[Any, str] = rows or {None: ""}
+    tops: Mapping[Any, str] = columns or {None: ""}
+    figure = new_figure(*size)
+    grid = figure.subplots(len(sides), len(tops), squeeze=False, **options)
+    panels = {
+        (row, top): axes for row, line in zip(sides, grid, strict=True) for top, axes in zip(tops, line, strict=True)
+    }
+    for axes, words in zip(grid[0], tops.values(), strict=True):
+        axes.set_title(words, fontsize=9.5)
+    for axes, words in zip(grid[:, 0], sides.values(), strict=True):
+        axes.set_ylabel("\n".join(filter(None, (words, ylabel))))
+    for axes in grid[-1]:
+        axes.set_xlabel(xlabel)
+    if handles:
+        figure.legend(handles=list(handles), loc="outside upper center", ncols=len(handles))
+    return figure, panels
+
+
+def wrapped(
+    panels: Mapping[K, str], columns: int, *, size: tuple[float, float], **options: Any
+) -> tuple["Figure", dict[K, "Axes"], "Axes | None"]:
+    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left for a legend."""
+    figure = new_figure(*size)
+    rows = -(-len(panels) // columns)
+    every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for axes, words in zip(every, panels.values(), strict=False):
+        axes.set_title(words)
+    spare = every[len(panels) :]
+    for axes in spare:
+        axes.axis("off")
+    return figure, dict(zip(panels, every, strict=False)), spare[0] if spare else None
 
 
 def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence[np.ndarray]) -> None:

@@ -72,7 +72,11 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
 
     def groups(self, *fields: str) -> dict[Any, "Results[S, C]"]:
         """Split the finished cells by one field, or by several (then a key is a tuple)."""
-        return {key: Results(self.spec, dict(rows)) for key, rows in _grouped(self.items(), fields).items()}
+        wanted = _grouped(((cell, None) for cell in self.wanted), fields)
+        return {
+            key: Results(self.spec, dict(rows), [cell for cell, _ in wanted[key]])
+            for key, rows in _grouped(self.items(), fields).items()
+        }
 
     def metric(self, name: str) -> "Column[C]":
         """Take one metric from every finished cell."""
@@ -90,6 +94,14 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         """Compute one value for every finished cell."""
         return Column([(cell, value(cell, result)) for cell, result in self.items()])
 
+    def pairs(
+        self, metric: str, field: str, of: Any, over: Any, *, on: str | tuple[str, ...] = "seed"
+    ) -> dict[Any, tuple[Any, Any]]:
+        """Return the metric of two arms, which differ in a field, by what makes a pair; both must have a value."""
+        keys = (on,) if isinstance(on, str) else on
+        one, two = (self.where(**{field: arm}).metric(metric).present.by(*keys) for arm in (of, over))
+        return {key: (one[key], two[key]) for key in one if key in two}
+
     def paired(
         self,
         metric: str,
@@ -102,7 +114,7 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         statistic: str = "mean",
         level: float = 0.95,
     ) -> PairedDifference | None:
-        """Compare two arms pair by pair: by how much is the metric `of` one larger than that `over` the other?
+        """Compare two arms pair by pair: by how much is the metric `of` one larger than `over` the other?
 
         Args:
             metric: what is compared; a pair in which either is None or missing is left out.
@@ -114,12 +126,10 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
             statistic: "mean" or "median" of the differences.
             level: of the interval.
         """
-        keys = (on,) if isinstance(on, str) else on
-        one, two = (self.where(**{field: arm}).metric(metric).present.by(*keys) for arm in (of, over))
-        both = [key for key in one if key in two]
-        if not both:
+        found = self.pairs(metric, field, of, over, on=on).values()
+        if not found:
             return None
-        first, second = ([scale * arm[key] for key in both] for arm in (one, two))
+        first, second = ([scale * value for value in arm] for arm in zip(*found, strict=True))
         return paired_difference(first, second, statistic=statistic, level=level)
 
 
