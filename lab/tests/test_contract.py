@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from harmax.figures import house_style
-from harmax.files import to_json
+from harmax.files import to_json, write_json
 from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit.claims import VERDICTS
 from harmax_lab.kit.experiment import PROFILES, Experiment
+from harmax_lab.kit.published import read_rows, write_rows
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CELL_NAME, CellResult, Run
 
 AnyExperiment = Experiment[Any, Any]
 TRAINED = [name for name, experiment in EXPERIMENTS.items() if experiment.source is None]
+PORTED = [name for name, experiment in EXPERIMENTS.items() if experiment.old_summarize is None]
 VIEWS = [name for name in EXPERIMENTS if name not in TRAINED]
 COSTS = ("waste", "cost")  # depend on the machine and on what was stacked together: the price, not the result
 
@@ -149,3 +151,16 @@ def test_missing_cells_are_no_error(experiment: AnyExperiment, smoke: Run, kept:
     to_json(asdict(summary))
     with house_style():
         experiment.draw(spec, some)
+
+
+@pytest.mark.parametrize("experiment", PORTED, indirect=True)
+def test_published_rows_give_the_same_verdicts_and_tables(
+    experiment: AnyExperiment, smoke: Run, tmp_path: Path
+) -> None:
+    spec = experiment.load_spec(smoke.config["spec"])
+    results = experiment.results(spec, experiment.by_cell(spec, smoke.results))
+    write_rows(experiment, results, tmp_path)
+    write_json(tmp_path / "summary.json", experiment.summary_of(smoke))
+    again = read_rows(experiment, tmp_path)
+    assert list(again) == list(results)
+    assert to_json(asdict(experiment.judge(again))) == to_json(asdict(experiment.judge(results)))

@@ -18,8 +18,8 @@ from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import REPRODUCED, Claim, Verdict
 from harmax_lab.kit.experiment import Cell, Experiment, Spec, Summary, view
+from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report import write_report, write_results
-from harmax_lab.kit.report.results import CELLS
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
@@ -241,7 +241,7 @@ def test_a_view_is_drawn_from_its_sources_results(tmp_path: Path) -> None:
         "look",
     ]
     assert (tmp_path / "results/look/look_figure.png").exists()
-    assert [(tmp_path / "results" / name / CELLS).exists() for name in ("demo", "look")] == [True, False]
+    assert [(tmp_path / "results" / name / ROWS).exists() for name in ("demo", "look")] == [True, True]
 
 
 def test_a_view_counts_its_sources_failures_and_names_them_once(
@@ -329,7 +329,7 @@ def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Pa
         name, replace(known, metrics={**known.metrics, "third": 1 / 3, "never": None, "choice": [1, 2], "seed": 7})
     )
     first, second = (
-        write_results(EXPERIMENTS.values(), tmp_path / "runs", tmp_path / place)[0] / CELLS for place in ("one", "two")
+        write_results(EXPERIMENTS.values(), tmp_path / "runs", tmp_path / place)[0] / ROWS for place in ("one", "two")
     )
     assert first.read_bytes() == second.read_bytes()
     with gzip.open(first, "rt") as file:
@@ -337,5 +337,5 @@ def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Pa
     assert len(rows) == len(made.cells) == 3
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert [row["seed, found"] for row in rows] == ["7", "", ""]
-    assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == ("0.333333", "", "")
+    assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == (repr(1 / 3), "", "")
     assert "choice" not in rows[0]

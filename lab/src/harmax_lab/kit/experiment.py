@@ -145,6 +145,8 @@ class Experiment(Generic[S, C]):
     figures: Callable[[Results[S, C]], Mapping[str, Picture]] = _no_pictures
     measure: Callable[[S, C, CellResult], Mapping[str, Any]] | None = None
     """Returns what claims and tables look at, per cell, as flat metrics; they join those that are stored."""
+    keeps: tuple[str, ...] = ()
+    """Names of curves and arrays that claims or tables read beside the metrics; they are published with the rows."""
     old_summarize: Callable[..., Summary] | None = None
     old_figures: Callable[..., Mapping[str, Picture]] | None = None
     version: int = 1
@@ -192,15 +194,16 @@ class Experiment(Generic[S, C]):
             )
         return kind(**{name: _tuples(value) for name, value in stored.items()})
 
-    def summary_of(self, run: Run) -> dict[str, Any]:
-        """Judge a run as it stands now: what summary.json holds."""
+    def summary_of(self, run: Run, judged: Summary | None = None) -> dict[str, Any]:
+        """Return what summary.json holds: the run as it stands now, judged here unless it was before."""
         spec = self.load_spec(run.config["spec"])
         counts = {name: len(getattr(run, name)) for name in ("done", "failed", "damaged")}
         return {
             "experiment": self.name,
             "profile": run.profile,
             "cells": {**counts, "total": len(run.cells)},
-            **asdict(self.summarize(spec, self.by_cell(spec, run.results))),
+            "spec": asdict(spec),
+            **asdict(judged or self.summarize(spec, self.by_cell(spec, run.results))),
         }
 
     def results(self, spec: S, found: Mapping[C, CellResult]) -> Results[S, C]:
@@ -253,7 +256,7 @@ def view(source: Experiment[S, C], *, name: str, version: int = 1, **own: Any) -
         version: of the view; its run folders change with its source's too.
         own: its title, figure, claims, tables, figures and measure.
     """
-    fresh: dict[str, Any] = {"tables": _nothing, "figures": _no_pictures, "measure": None}
+    fresh: dict[str, Any] = {"tables": _nothing, "figures": _no_pictures, "measure": None, "keeps": ()}
     fresh |= {"old_summarize": None, "old_figures": None}
     return replace(source, name=name, version=version, source=source, **(fresh | own))
 

@@ -9,10 +9,10 @@ from harmax.errors import needs
 from harmax.figures import Picture, house_style
 from harmax.files import write_atomically
 from harmax_lab.kit.claims import Claim, Verdict, said_and_rule, verdict_words
-from harmax_lab.kit.experiment import PROFILES, Experiment
+from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
 from harmax_lab.kit.report.svg import to_svg
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import Damage, Run, open_runs, spec_hash
-from harmax_lab.kit.tables import Table
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class Section:
     experiment: Experiment[Any, Any]
     command: str
     run: Run | None = None
+    results: Results[Any, Any] | None = None
+    summary: Summary = field(default_factory=lambda: Summary(()))
     judged: tuple[tuple[Claim, Verdict], ...] = ()
-    tables: tuple[Table, ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)
 
 
@@ -129,7 +130,7 @@ def _section(experiment: Experiment[Any, Any], run: Run | None) -> Section:
     with house_style():
         pictures = experiment.draw(spec, results) if experiment.old_figures else experiment.figures(results)
     judged = tuple((claim, verdicts[claim.id]) for claim in experiment.claims)
-    return Section(experiment, command_of(run), run, judged, summary.tables, pictures)
+    return Section(experiment, command_of(run), run, results, summary, judged, pictures)
 
 
 def _render(report: Report) -> str:
