@@ -105,6 +105,15 @@ def test_a_damaged_run_folder_is_named(one_layer: Path, tmp_path: Path, capsys: 
     moved = shutil.copytree(one_layer, tmp_path / "mnist/elsewhere")
     assert prototypes(moved, tmp_path / "out") == 1
     assert f"{moved} must be a whole run folder" in capsys.readouterr().err
+    (moved / "config.json").write_text("{")
+    assert prototypes(moved, tmp_path / "out") == 1
+    assert f"{moved} must be a whole run folder, but config.json cannot be read" in capsys.readouterr().err
+
+
+def test_a_damaged_model_folder_is_no_run_folder(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "config.json").write_text("{")
+    assert main(["geometry", str(tmp_path)]) == 2
+    assert "MODEL must be one that AutoModelForCausalLM loads" in capsys.readouterr().err
 
 
 def test_geometry_shows_what_a_run_of_gpt2_stores(language: Path, tmp_path: Path, capsys: Capture) -> None:

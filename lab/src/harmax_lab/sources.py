@@ -15,13 +15,17 @@ from harmax_lab.kit.store import Run
 
 def open_source(folder: Path) -> "LabRun | None":
     """Return the source for a run folder of the laboratory; None for other folders."""
-    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else None
-    if not isinstance(config, dict) or "experiment" not in config:
+    if not (folder / "config.json").is_file():
         return None
     try:
+        config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or "experiment" not in config:
+            return None
         run = Run.open(folder)
     except DamagedError as error:
-        raise DamagedError(f"{folder} must be a whole run folder, but {error}.") from None
+        if (folder / "cells").is_dir():
+            raise DamagedError(f"{folder} must be a whole run folder, but {error}.") from None
+        return None  # of another kind, whose own reader says what is wrong
     kinds = {"mnist": OneLayerRun, "gpt2": LanguageRun}
     return kinds.get(run.home.parent.name, LabRun)(run)
 

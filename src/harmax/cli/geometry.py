@@ -34,28 +34,27 @@ Opened = MeasuredModel | tuple[str, Vocabulary, Pairs]
 class Geometry:
     """Measure parallelograms of word pairs and the cloud of token centers in causal language models of transformers.
 
+    Models after the first are compared with it. Code that comes with a model is never run.
+
     harmax geometry gpt2
 
     harmax geometry runs/standard/model runs/harmonic/model --layers 6 --figures figures/
     """
 
     models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
-    """Folders that `save_pretrained` wrote, or names on the Hugging Face Hub. With harmax-lab also run folders of
-    `harmax run gpt2`. The first model is compared with each of the others."""
+    """Folders that `save_pretrained` wrote, names on the Hugging Face Hub, or with harmax-lab runs of `gpt2`."""
     layers: tuple[int, ...] = ()
-    """Also measure the states of words in these layers; 0 enters the first block. The whole vocabulary passes through
-    the model."""
+    """Also measure the states of words in these layers; 0 enters the first block. This takes much longer."""
     tasks: tuple[str, ...] = ()
-    """Word-pair tasks, for example capitalize. Default: all."""
+    """Word-pair tasks, for example capitalize; all if left out."""
     quadruples: int = 10_000
-    """Number of quadruples (pairs of word pairs) per task, at most."""
+    """At most this many quadruples (pairs of word pairs) per task."""
     seed: int = 0
     """Seed of the draws."""
     device: str = "cpu"
     """Where the layers are computed: cpu, cuda, cuda:1."""
     vocabulary: Path | None = None
-    """For models without a tokenizer: a folder with encoder.json and vocab.bpe. Default: gpt2_bpe in the data folder,
-    or a download."""
+    """For models without a tokenizer: a folder with encoder.json and vocab.bpe; GPT-2's if left out."""
     figures: Path | None = None
     """Draw one or two models into this folder, as .png."""
     output: Path | None = None

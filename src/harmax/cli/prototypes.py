@@ -36,24 +36,23 @@ class Prototypes:
     """The folder to write: centers.png (one-layer classifiers), nearest.png, decisions.png, abstention.png,
     prototypes.safetensors and prototypes.json."""
     dataset: str | None = None
-    """The images. Default: those that the classifier was trained on."""
+    """The images; those that the classifier was trained on if left out."""
     data: Path | None = None
-    """The data folder; for class folders the one with train/ and val/. Default: HARMAX_DATA."""
+    """The data folder; for class folders the one with train/ and val/. HARMAX_DATA if left out."""
     partial: bool = False
     """Accept a data set of which only a part is there."""
     variant: str | None = None
-    """Which classifier, if the folder holds several. In a run of `mnist` it is the protocol: paper, authors or
-    matched. Default: authors, if it is there."""
+    """Which classifier, if the folder holds several; for a run of `mnist` the protocol, such as authors."""
     neighbors: int = 5
     """Number of training images to show for each center."""
     decisions: int = 8
     """Number of test images to show. Half of them are the surest mistakes."""
     classes: tuple[str, ...] = ()
-    """Names of the classes whose neighbors are shown. Default: all, or 12 of more than 24."""
+    """Names of the classes whose neighbors are shown; all, or 12 of more than 24, if left out."""
     limit: int | None = None
-    """Use at most this many training images and as many test images, spread evenly. Default: all."""
+    """Use at most this many training images and as many test images, spread evenly."""
     device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1. Default: a GPU if there is one."""
+    """Where to compute: cpu, cuda, cuda:1; if left out, a GPU if there is one."""
     json: bool = False
     """Print the content of prototypes.json."""
 
