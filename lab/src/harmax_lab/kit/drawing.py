@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure
+from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,16 +115,6 @@ def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence
     """Draw one head's curves: the median over seeds as a line, their range as a band."""
     style = HEAD_STYLES[head]
     draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
-
-
-def spaced(count: int, most: int = 160) -> np.ndarray:
-    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
-
-    >>> spaced(1000, 5)
-    array([  0,   5,  31, 177, 999])
-    """
-    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
-    return np.unique(steps) - 1
 
 
 def model_handle(model: str, head: str) -> "Line2D":
