@@ -11,7 +11,7 @@ import numpy as np
 
 from harmax_lab.algorithmic.protocols import POWERED
 from harmax_lab.experiments import EXPERIMENTS
-from harmax_lab.kit.experiment import said_and_rule, verdict_words
+from harmax_lab.kit.claims import said_and_rule, verdict_words
 from harmax_lab.studies import ablation, confounds, exponents, rivals
 from harmax_lab.studies.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
 from harmax_lab.studies.comparisons import MEASURES

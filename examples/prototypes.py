@@ -21,8 +21,7 @@ from harmax import HarmonicHead
 from harmax.analysis.outliers import abstention_curve
 from harmax.data.images import load_images
 from harmax.figures import house_style
-from harmax.heads.prototypes import PrototypeView, nearest_images, prototype_view
-from harmax_lab.vision.prototype_figures import draw_decisions
+from harmax.inspect import PrototypeView, draw_decisions, nearest_images, prototype_view
 
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> None:

@@ -105,7 +105,7 @@ def describe(experiment: Any, run: Any) -> dict[str, Any]:
     summary = experiment.summary_of(run)
     spec = experiment.load_spec(run.config["spec"])
     with house_style():
-        pictures = experiment.figures(spec, experiment.by_cell(spec, run.results))
+        pictures = experiment.draw(spec, experiment.by_cell(spec, run.results))
         drawn = {name: figure_data(picture.figure) for name, picture in pictures.items()}
     captions = {name: numbers_in(picture.caption) for name, picture in pictures.items()}
     cells = {}

@@ -3,17 +3,20 @@
 import ast
 import importlib
 import inspect
+import pkgutil
 import re
 import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from harmax.heads import HEADS
+from harmax_lab import kit
 
 LIBRARY = {
     "harmax": "The loss, the head and their parts",
     "harmax.heads": "Heads and their relatives",
     "harmax.analysis": "Measures: numpy in, numbers out",
+    "harmax.inspect": "Looking at a trained model",
     "harmax.hf": "Hugging Face transformers",
     "harmax.train": "Training language models",
     "harmax.train.pretrain": "",
@@ -31,7 +34,10 @@ LABORATORY = {
     "harmax_lab.tasks": "The paper's tasks",
     "harmax_lab.models": "The paper's small models",
     "harmax_lab.losses": "Losses to compare with",
-    "harmax_lab.kit": "What experiments are made of",
+    **{
+        f"harmax_lab.kit.{module.name}": "" if index else "What experiments are made of"
+        for index, module in enumerate(pkgutil.iter_modules(kit.__path__))
+    },
 }
 """Modules of each page, with the title of their section; a module without a title continues the one before."""
 NO_LIST = {
@@ -139,6 +145,7 @@ def _signature(name: str, thing: Any) -> str:
 
 def _plain(text: str) -> str:
     """Shorten a signature as Python writes it: no module paths, no memory addresses."""
+    text = re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "...", text)
     text = re.sub(r"<(?:function|class) '?([\w.]+)'?(?: at 0x[0-9a-f]+)?>", r"\1", text)
     text = re.sub(r"<factory>", "...", text)
     text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", text)

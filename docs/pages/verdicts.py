@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from harmax_lab.experiments import EXPERIMENTS
-from harmax_lab.kit.experiment import Claim, Experiment, verdict_words
+from harmax_lab.kit.claims import Claim, verdict_words
+from harmax_lab.kit.experiment import Experiment
 from pages.site import RESULTS, address, table
 
 PAPERS = ("reproduced", "not reproduced", "not decided")

@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from harmax.figures import house_style
-from harmax.files import to_json
+from harmax.files import to_json, write_json
 from harmax_lab.experiments import EXPERIMENTS, run
-from harmax_lab.kit.experiment import PROFILES, VERDICTS, Experiment
+from harmax_lab.kit.claims import VERDICTS
+from harmax_lab.kit.experiment import PROFILES, Experiment
+from harmax_lab.kit.published import read_rows, write_rows
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CELL_NAME, CellResult, Run
 
 AnyExperiment = Experiment[Any, Any]
 TRAINED = [name for name, experiment in EXPERIMENTS.items() if experiment.source is None]
+PORTED = [name for name, experiment in EXPERIMENTS.items() if experiment.old_summarize is None]
 VIEWS = [name for name in EXPERIMENTS if name not in TRAINED]
 COSTS = ("waste", "cost")  # depend on the machine and on what was stacked together: the price, not the result
 
@@ -130,7 +133,7 @@ def test_a_view_comes_after_its_source_and_has_its_profiles(experiment: AnyExper
 def test_figures_come_from_stored_results_alone(experiment: AnyExperiment, smoke: Run) -> None:
     spec = experiment.load_spec(smoke.config["spec"])
     with house_style():
-        pictures = experiment.figures(spec, experiment.by_cell(spec, smoke.results))
+        pictures = experiment.draw(spec, experiment.by_cell(spec, smoke.results))
         assert pictures
         for name, picture in pictures.items():
             assert CELL_NAME.fullmatch(name)
@@ -147,4 +150,17 @@ def test_missing_cells_are_no_error(experiment: AnyExperiment, smoke: Run, kept:
     assert [verdict.claim for verdict in summary.verdicts] == [claim.id for claim in experiment.claims]
     to_json(asdict(summary))
     with house_style():
-        experiment.figures(spec, some)
+        experiment.draw(spec, some)
+
+
+@pytest.mark.parametrize("experiment", PORTED, indirect=True)
+def test_published_rows_give_the_same_verdicts_and_tables(
+    experiment: AnyExperiment, smoke: Run, tmp_path: Path
+) -> None:
+    spec = experiment.load_spec(smoke.config["spec"])
+    results = experiment.results(spec, experiment.by_cell(spec, smoke.results))
+    write_rows(experiment, results, tmp_path)
+    write_json(tmp_path / "summary.json", experiment.summary_of(smoke))
+    again = read_rows(experiment, tmp_path)
+    assert list(again) == list(results)
+    assert to_json(asdict(experiment.judge(again))) == to_json(asdict(experiment.judge(results)))

@@ -125,6 +125,16 @@ def draw_band(
         axes.fill_between(x, stacked.min(0), stacked.max(0), color=color, alpha=0.18, linewidth=0)
 
 
+def spaced(count: int, most: int = 160) -> np.ndarray:
+    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
+
+    >>> spaced(1000, 5)
+    array([  0,   5,  31, 177, 999])
+    """
+    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
+    return np.unique(steps) - 1
+
+
 def line_handle(label: str, color: str, line: str = "-") -> "Line2D":
     """Return a legend's entry for a line."""
     return _line(label, color=color, linestyle=line)

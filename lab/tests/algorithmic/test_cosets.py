@@ -8,7 +8,8 @@ import pytest
 from harmax.figures import house_style
 from harmax_lab.algorithmic import cosets, runs
 from harmax_lab.algorithmic.training import RunCell
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Summary, Verdict
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Verdict
+from harmax_lab.kit.experiment import Summary
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from planted_structures import diverged, planted

@@ -22,7 +22,8 @@ from harmax_lab.algorithmic.data_efficiency import (
     thinned,
 )
 from harmax_lab.algorithmic.training import CURVES, RunCell
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 

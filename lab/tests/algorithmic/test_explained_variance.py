@@ -12,7 +12,7 @@ from harmax_lab.algorithmic.anchors import EXPLAINED_VARIANCE
 from harmax_lab.algorithmic.explained_variance import CLAIMS, cumulative, shares_of, summarize
 from harmax_lab.algorithmic.runs import AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
 from planted_runs import embedding, like_the_authors
 

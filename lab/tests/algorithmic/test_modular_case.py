@@ -18,7 +18,8 @@ from harmax_lab.algorithmic.modular_case import (
     numbers_of,
     summarize,
 )
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from planted_structures import diverged, planted

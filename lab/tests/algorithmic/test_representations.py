@@ -9,7 +9,7 @@ from harmax.figures import house_style
 from harmax_lab.algorithmic import runs
 from harmax_lab.algorithmic.representations import CLAIMS, EXPERIMENT, figures, summarize
 from harmax_lab.algorithmic.training import RunCell
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Verdict
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Verdict
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from planted_structures import diverged, plant

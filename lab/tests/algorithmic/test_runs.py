@@ -13,7 +13,8 @@ from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.runs import AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell, snapshot_epochs, split_of, task_of, train
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult
 from harmax_lab.tasks import audit
 from planted_runs import like_the_authors

@@ -66,7 +66,9 @@ def add_view(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = EXPERIMENTS["toy_cases"]
     words = {"name": "toy_view", "title": "Another look", "figure": "Fig. 9", "claims": whole.claims}
     monkeypatch.setitem(
-        EXPERIMENTS, "toy_view", view(whole, summarize=whole.summarize, figures=lambda spec, results: {}, **words)
+        EXPERIMENTS,
+        "toy_view",
+        view(whole, old_summarize=whole.old_summarize, old_figures=lambda spec, results: {}, **words),
     )
 
 

@@ -13,8 +13,9 @@ import pytest
 from harmax import environment
 from harmax.errors import MissingExtraError
 from harmax_lab.experiments import run
+from harmax_lab.kit.claims import NOT_DECIDED, Claim, Verdict
 from harmax_lab.kit.engine import ENGINES, Event
-from harmax_lab.kit.experiment import NOT_DECIDED, Cell, Claim, Context, Experiment, Spec, Summary, Verdict, view
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, Summary, view
 from harmax_lab.kit.store import CellResult
 
 
@@ -55,8 +56,8 @@ def demo(calls: list[str], hook: Hook = lambda cell: None) -> Experiment[DemoSpe
         profiles={"smoke": DemoSpec(scale=0.1), "quick": DemoSpec(seeds=(0, 1)), "full": DemoSpec(seeds=(0, 1, 2))},
         cells=lambda spec: [DemoCell(group, seed) for group in spec.groups for seed in spec.seeds],
         run_cells=run_cells,
-        summarize=summarize,
-        figures=lambda spec, results: {},
+        old_summarize=summarize,
+        old_figures=lambda spec, results: {},
         group=lambda cell: cell.group,
     )
 
@@ -231,7 +232,7 @@ def view_of(source: Experiment[DemoSpec, DemoCell], version: int = 1) -> Experim
 
     claims = (Claim("seen", "It sees.", "Nothing."),)
     words = {"name": "look", "title": "Look", "figure": "Fig. 9", "claims": claims, "version": version}
-    return view(source, summarize=summarize, figures=lambda spec, results: {}, **words)
+    return view(source, old_summarize=summarize, old_figures=lambda spec, results: {}, **words)
 
 
 def test_a_view_has_its_source_run_and_is_judged_on_its_results(tmp_path: Path) -> None:

@@ -85,8 +85,8 @@ def numbers(spec: NumberSpec | None = None, **changes: Any) -> Experiment[Number
         profiles=dict.fromkeys(("smoke", "quick", "full"), spec),
         cells=cells_of,
         run_cells=run_cells,
-        summarize=lambda spec, results: Summary(()),
-        figures=lambda spec, results: {},
+        old_summarize=lambda spec, results: Summary(()),
+        old_figures=lambda spec, results: {},
         group=by_group,
     )
     return replace(whole, **changes)

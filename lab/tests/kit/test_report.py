@@ -16,11 +16,13 @@ import pytest
 from harmax.figures import Picture, house_style
 from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit import drawing
-from harmax_lab.kit.experiment import REPRODUCED, Cell, Claim, Experiment, Spec, Summary, Table, Verdict, view
+from harmax_lab.kit.claims import REPRODUCED, Claim, Verdict
+from harmax_lab.kit.experiment import Cell, Experiment, Spec, Summary, view
+from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report import write_report, write_results
-from harmax_lab.kit.report.results import CELLS
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +62,11 @@ DEMO = Experiment(
     profiles={"smoke": DemoSpec(), "quick": DemoSpec(seeds=(0, 1), level=1), "full": DemoSpec(seeds=(0, 1), level=2)},
     cells=lambda spec: [DemoCell(seed) for seed in spec.seeds],
     run_cells=compute,
-    summarize=lambda spec, results: Summary(
+    old_summarize=lambda spec, results: Summary(
         tuple(Verdict(claim, REPRODUCED, f"level {spec.level}") for claim in ("smaller", "checked")),
         (Table("Numbers", ({"name": "x", "value": 1.23456e-7},)),),
     ),
-    figures=draw,
+    old_figures=draw,
 )
 
 
@@ -124,7 +126,7 @@ def test_a_claims_rule_is_told_from_the_claim_and_a_long_table_is_folded(
         (Verdict("smaller", REPRODUCED, "yes"),),
         (Table("Short", ({"x": 1},) * 30), Table("Long", tuple({"x": number} for number in range(31)))),
     )
-    demo = replace(DEMO, claims=(ruled,), summarize=lambda spec, results: summary)
+    demo = replace(DEMO, claims=(ruled,), old_summarize=lambda spec, results: summary)
     monkeypatch.setitem(EXPERIMENTS, "demo", demo)
     run("demo", folder=tmp_path)
     text = write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
@@ -218,8 +220,8 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Experiment[DemoSpec, DemoCell]:
         title="Another look",
         figure="Fig. 9",
         claims=(Claim("seen", "It sees.", "Nothing."),),
-        summarize=lambda spec, results: Summary((Verdict("seen", REPRODUCED, f"saw {len(results)} cells"),)),
-        figures=lambda spec, results: {"look_figure": draw(spec, results)["demo_figure"]},
+        old_summarize=lambda spec, results: Summary((Verdict("seen", REPRODUCED, f"saw {len(results)} cells"),)),
+        old_figures=lambda spec, results: {"look_figure": draw(spec, results)["demo_figure"]},
     )
     monkeypatch.setitem(EXPERIMENTS, "look", made)
     return made
@@ -239,7 +241,7 @@ def test_a_view_is_drawn_from_its_sources_results(tmp_path: Path) -> None:
         "look",
     ]
     assert (tmp_path / "results/look/look_figure.png").exists()
-    assert [(tmp_path / "results" / name / CELLS).exists() for name in ("demo", "look")] == [True, False]
+    assert [(tmp_path / "results" / name / ROWS).exists() for name in ("demo", "look")] == [True, True]
 
 
 def test_a_view_counts_its_sources_failures_and_names_them_once(
@@ -327,7 +329,7 @@ def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Pa
         name, replace(known, metrics={**known.metrics, "third": 1 / 3, "never": None, "choice": [1, 2], "seed": 7})
     )
     first, second = (
-        write_results(EXPERIMENTS.values(), tmp_path / "runs", tmp_path / place)[0] / CELLS for place in ("one", "two")
+        write_results(EXPERIMENTS.values(), tmp_path / "runs", tmp_path / place)[0] / ROWS for place in ("one", "two")
     )
     assert first.read_bytes() == second.read_bytes()
     with gzip.open(first, "rt") as file:
@@ -335,5 +337,5 @@ def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Pa
     assert len(rows) == len(made.cells) == 3
     assert [row["seed"] for row in rows] == ["0", "1", "2"]
     assert [row["seed, found"] for row in rows] == ["7", "", ""]
-    assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == ("0.333333", "", "")
+    assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == (repr(1 / 3), "", "")
     assert "choice" not in rows[0]

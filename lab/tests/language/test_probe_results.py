@@ -9,7 +9,7 @@ import pytest
 
 from harmax.figures import house_style
 from harmax.files import to_json
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import probes

@@ -12,13 +12,15 @@ import torch.nn.functional as F
 
 from harmax.data.text import TokenShards
 from harmax.figures import house_style
+from harmax.inspect import load_language_model
 from harmax_lab.experiments import run
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.language import pretraining, probing, runs
 from harmax_lab.language.curves import CLAIMS, figures, summarize
-from harmax_lab.language.runs import EXPERIMENT, WholeWords, load_model
+from harmax_lab.language.runs import EXPERIMENT, WholeWords
 from harmax_lab.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec, TrainingSpec
 from token_shards import write_shards
 
@@ -72,7 +74,7 @@ def test_both_arms_are_trained_and_measured(smoke: Run) -> None:
 def test_the_losses_are_those_of_the_saved_model(arm: str, tmp_path: Path) -> None:
     fields, lr = runs.arms(SMOKE)[arm]
     found = pretraining.train_model(SMOKE, fields, lr=lr, seed=3, output=tmp_path, context=Context(tmp_path))
-    model = load_model(tmp_path / "model")
+    model = load_language_model(tmp_path / "model")
     losses = {}
     for split in ("train", "val"):
         shards = TokenShards(tmp_path / "tokens", split)

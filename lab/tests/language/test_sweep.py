@@ -11,8 +11,9 @@ import pytest
 
 from harmax.figures import house_style
 from harmax_lab.experiments import run
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Experiment
+from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.language.pretraining import pretrain_spec
 from harmax_lab.language.sweep import ARMS, CLAIMS, EXPERIMENT, SweepCell, SweepSpec, cells, figures, summarize

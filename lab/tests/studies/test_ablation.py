@@ -9,7 +9,8 @@ import pytest
 from harmax.analysis import explained_variance
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.training import RunCell, split_of, train
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult
 from harmax_lab.studies.ablation import CLAIMS, EXPERIMENT, FULL, AblationSpec, cells, settings_of, summarize
 from harmax_lab.studies.ablation_figures import HEADS, SWITCHES

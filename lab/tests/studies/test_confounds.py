@@ -9,7 +9,9 @@ import pytest
 from harmax.figures import house_style
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.training import split_of, stacks_of
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context, Table
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
+from harmax_lab.kit.tables import Table
 from harmax_lab.studies.conditions import CONDITIONS, HEADS, MATCHED, ConfoundCell, outcomes_of
 from harmax_lab.studies.confounds import (
     CHANGES,
@@ -163,6 +165,6 @@ def test_a_short_study_is_trained_judged_and_drawn(tmp_path: Path) -> None:
     assert {cell.condition for cell, one in found.items() if one.metrics["leak"] > 0} == {"drawn"}
     assert {key[0] for key in outcomes_of(found)} == {"matched"}
     with house_style():
-        (picture,) = EXPERIMENT.figures(spec, found).values()
+        (picture,) = EXPERIMENT.draw(spec, found).values()
     labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]
     assert labels == [condition.label for condition in CONDITIONS.values()]

@@ -9,7 +9,8 @@ import pytest
 
 from harmax.figures import house_style
 from harmax_lab.algorithmic.training import train
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult
 from harmax_lab.studies.exponents import (
     CLAIMS,
@@ -114,7 +115,7 @@ def test_the_learned_exponent_is_stored(tmp_path: Path) -> None:
 
 def test_figures_leave_out_epochs_that_never_come() -> None:
     with house_style():
-        pictures = EXPERIMENT.figures(SPEC, results(lambda arm: 0.3))
+        pictures = EXPERIMENT.draw(SPEC, results(lambda arm: 0.3))
         (axes,) = (axes for axes in pictures["exponents_matched"].figure.axes if axes.get_ylabel() == "epoch")
         heights = [np.asarray(line.get_ydata(), dtype=float) for line in axes.lines]
         assert all(np.isnan(height).all() for height in heights if len(height) > 2)

@@ -10,8 +10,9 @@ import pytest
 from harmax.analysis import bootstrap_interval, paired_difference
 from harmax.figures import house_style
 from harmax_lab.algorithmic.measures import shared_level
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Table
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.studies.arms import ARMS, DIRECTIONS, LOSSES, RivalCell, reads_out, settings_of
 from harmax_lab.studies.comparisons import SIGNIFICANT, all_below, compare_all, effect_rows, reference_of
 from harmax_lab.studies.outcomes import MARGIN, SCORES, Place, collect
@@ -438,7 +439,7 @@ def test_untying_changes_the_initial_weights_as_the_page_says() -> None:
 
 def test_figures_show_every_rival_the_tuned_square_and_the_search() -> None:
     with house_style():
-        pictures = MLP.figures(SPEC, results(leading))
+        pictures = MLP.draw(SPEC, results(leading))
         axes = pictures["effects_structure_matched"].figure.axes[0]
         labels = [label.get_text() for label in axes.get_yticklabels()]
         assert [label.removesuffix(UNTIED) for label in labels] == [

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch.nn import functional
 
-from harmax_lab.experiments import toy_cases
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
+from harmax_lab.toy import toy_cases
 from harmax_lab.toy.toy_cases import EXPERIMENT, FLOOR, POINTS, ToyCell, ToySpec
 
 
@@ -122,7 +122,7 @@ def made_up(spec: ToySpec) -> dict[ToyCell, CellResult]:
 
 def test_every_claim_can_hold() -> None:
     spec = EXPERIMENT.profiles["quick"]
-    verdicts = toy_cases.summarize(spec, made_up(spec)).verdicts
+    verdicts = EXPERIMENT.summarize(spec, made_up(spec)).verdicts
     assert {verdict.verdict for verdict in verdicts} == {REPRODUCED}
 
 
@@ -133,15 +133,15 @@ def test_one_bad_seed_breaks_its_claim_alone(claim: str) -> None:
     arm, change = BREAKS[claim]
     cell = ToyCell(2, arm, 2)
     results[cell] = CellResult(metrics={**results[cell].metrics, **change})
-    verdicts = {verdict.claim: verdict.verdict for verdict in toy_cases.summarize(spec, results).verdicts}
+    verdicts = {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
     assert [name for name, verdict in verdicts.items() if verdict == NOT_REPRODUCED] == [claim]
 
 
 def test_too_few_steps_or_missing_cells_decide_nothing() -> None:
     short = EXPERIMENT.profiles["smoke"]
-    assert {v.verdict for v in toy_cases.summarize(short, made_up(short)).verdicts} == {NOT_DECIDED}
+    assert {v.verdict for v in EXPERIMENT.summarize(short, made_up(short)).verdicts} == {NOT_DECIDED}
     spec = EXPERIMENT.profiles["quick"]
     results = made_up(spec)
     del results[ToyCell(2, "cross_entropy_bias", 0)]
-    verdicts = {verdict.claim: verdict.verdict for verdict in toy_cases.summarize(spec, results).verdicts}
+    verdicts = {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
     assert [name for name, verdict in verdicts.items() if verdict == NOT_DECIDED] == ["bias_separates"]

@@ -233,7 +233,7 @@ def test_a_run_that_blows_up_is_a_result(tmp_path: Path) -> None:
             assert (result.metrics["accuracy"], result.metrics["nll"]) == (0.25, float("inf"))
     summary = EXPERIMENT.summarize(spec, found)
     assert {verdict.verdict for verdict in summary.verdicts} == {"not decided"}
-    assert EXPERIMENT.figures(spec, found).keys() == {"classifiers_tuning"}
+    assert EXPERIMENT.draw(spec, found).keys() == {"classifiers_tuning"}
 
 
 def test_the_runs_that_count_have_the_chosen_setting(results: dict[ClassifierCell, CellResult]) -> None:

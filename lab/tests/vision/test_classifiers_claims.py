@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harmax.figures import house_style
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.classifiers import EXPERIMENT
@@ -333,13 +333,13 @@ def test_one_seed_has_means_and_no_ends() -> None:
     assert row["test_accuracy"] == pytest.approx(0.95, rel=0.01)
     assert (row["test_accuracy low"], row["test_accuracy high"]) == (None, None)
     with house_style():
-        picture = EXPERIMENT.figures(spec, results)["classifiers_accuracy"]
+        picture = EXPERIMENT.draw(spec, results)["classifiers_accuracy"]
         assert to_svg(picture.figure, "accuracy").count("<path") > 10
 
 
 def test_every_figure_is_drawn_from_planted_results() -> None:
     with house_style():
-        pictures = EXPERIMENT.figures(FULL, planted(FULL, {}))
+        pictures = EXPERIMENT.draw(FULL, planted(FULL, {}))
         drawn = {name: to_svg(picture.figure, name) for name, picture in pictures.items()}
     both = {f"{kind}_{dataset}" for kind in ("abstention", "prototypes") for dataset in FULL.datasets}
     overall = {f"classifiers_{kind}" for kind in ("accuracy", "reliability", "collapse", "outliers", "tuning")}

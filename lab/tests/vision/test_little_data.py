@@ -10,7 +10,8 @@ import torch
 from harmax.data.images import has_images
 from harmax.figures import house_style
 from harmax_lab.experiments import run
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import little_data_features
@@ -105,12 +106,12 @@ def test_the_figure_is_drawn_from_stored_results(smoke: Run) -> None:
     spec = EXPERIMENT.load_spec(smoke.config["spec"])
     results = EXPERIMENT.by_cell(spec, smoke.results)
     with house_style():
-        pictures = EXPERIMENT.figures(spec, results)
+        pictures = EXPERIMENT.draw(spec, results)
         assert list(pictures) == ["little_data"]
         assert "nearest class mean" in to_svg(pictures["little_data"].figure, "little_data")
         some = {cell: result for cell, result in results.items() if cell.dataset == "digits" and cell.images < 20}
-        assert to_svg(EXPERIMENT.figures(spec, some)["little_data"].figure, "little_data")
-    assert EXPERIMENT.figures(spec, {}) == {}
+        assert to_svg(EXPERIMENT.draw(spec, some)["little_data"].figure, "little_data")
+    assert EXPERIMENT.draw(spec, {}) == {}
 
 
 def test_validation_chooses_and_the_test_does_not() -> None:

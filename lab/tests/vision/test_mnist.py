@@ -15,7 +15,8 @@ from harmax.figures import house_style
 from harmax.functional import harmonic_loss
 from harmax.heads import HarmonicHead
 from harmax_lab.experiments import run
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import mnist
@@ -212,7 +213,7 @@ def test_a_cell_asked_for_alone_is_the_cell_of_the_run(smoke: Run) -> None:
 def test_every_figure_is_drawn_from_stored_results(smoke: Run) -> None:
     spec = EXPERIMENT.load_spec(smoke.config["spec"])
     with house_style():
-        pictures = EXPERIMENT.figures(spec, EXPERIMENT.by_cell(spec, smoke.results))
+        pictures = EXPERIMENT.draw(spec, EXPERIMENT.by_cell(spec, smoke.results))
         assert list(pictures) == ["weights_digits", "signed_weights_digits", "mnist_accuracy", "mnist_correlation"]
         svg = {name: to_svg(picture.figure, name) for name, picture in pictures.items()}
     # Four rows (the mean images and three heads) of ten pictures.

@@ -13,7 +13,8 @@ from harmax.data.images import Images, has_images, load_images
 from harmax.figures import house_style
 from harmax.functional import harmonic_logits
 from harmax_lab.experiments import run
-from harmax_lab.kit.experiment import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Context
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import trust
@@ -171,12 +172,12 @@ def test_every_figure_is_drawn_from_stored_results(smoke: Run) -> None:
     spec = EXPERIMENT.load_spec(smoke.config["spec"])
     results = EXPERIMENT.by_cell(spec, smoke.results)
     with house_style():
-        pictures = EXPERIMENT.figures(spec, results)
+        pictures = EXPERIMENT.draw(spec, results)
         assert list(pictures) == ["trust_reliability", "trust_detection"]
         assert all(to_svg(picture.figure, name) for name, picture in pictures.items())
         some = {cell: result for cell, result in results.items() if cell.body == LAYER and cell.head == HARMONIC}
-        assert all(to_svg(picture.figure, name) for name, picture in EXPERIMENT.figures(spec, some).items())
-    assert EXPERIMENT.figures(spec, {}) == {}
+        assert all(to_svg(picture.figure, name) for name, picture in EXPERIMENT.draw(spec, some).items())
+    assert EXPERIMENT.draw(spec, {}) == {}
 
 
 def test_temperature_is_fitted_on_held_out_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,6 @@ from harmax.heads.family import (
     StudentTHead,
 )
 from harmax.heads.harmonic import HarmonicHead, HarmonicLoss, LearnableHarmonicHead
-from harmax.heads.prototypes import (
-    NearestImages,
-    PrototypeView,
-    center_pictures,
-    head_features,
-    nearest_images,
-    prototype_view,
-)
 from harmax.heads.replace import replace_head
 
 HEADS: dict[str, type[nn.Linear]] = {
@@ -51,12 +43,6 @@ __all__ = [
     "LearnableHarmonicHead",
     "LinearHead",
     "MinkowskiHead",
-    "NearestImages",
-    "PrototypeView",
     "StudentTHead",
-    "center_pictures",
-    "head_features",
-    "nearest_images",
-    "prototype_view",
     "replace_head",
 ]

@@ -27,8 +27,10 @@ from harmax_lab.algorithmic.runs import (
     seeds_in_words,
 )
 from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, view
+from harmax_lab.kit.experiment import Summary, view
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS, find_task
 
 if TYPE_CHECKING:
@@ -253,6 +255,6 @@ EXPERIMENT = view(
     title="Which cosets the permutations cluster by",
     figure="Section on S4; appendix",
     claims=CLAIMS,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
 )

@@ -22,9 +22,11 @@ from harmax_lab.algorithmic.protocols import HEADS, settings
 from harmax_lab.algorithmic.runs import ARMS, TITLES
 from harmax_lab.algorithmic.training import RunCell, task_of, train
 from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Finding, Spec, Summary, Table, Verdict, conclude
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS, TASKS
 
 if TYPE_CHECKING:
@@ -420,8 +422,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: cell.protocol,
     accelerated=True,
 )

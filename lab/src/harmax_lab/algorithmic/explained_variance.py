@@ -31,9 +31,11 @@ from harmax_lab.algorithmic.runs import (
 )
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, view
+from harmax_lab.kit.experiment import Summary, view
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -364,6 +366,6 @@ EXPERIMENT = view(
     title="How many components an embedding needs",
     figure="Fig. 3 a",
     claims=CLAIMS,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
 )

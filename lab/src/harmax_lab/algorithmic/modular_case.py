@@ -20,8 +20,10 @@ from harmax_lab.algorithmic.measures import last_embedding, measure
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.training import RunCell, train
 from harmax_lab.kit import drawing
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Finding, Spec, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS, find_task
 
 if TYPE_CHECKING:
@@ -387,8 +389,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: cell.protocol,
     accelerated=True,
 )

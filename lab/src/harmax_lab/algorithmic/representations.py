@@ -34,8 +34,10 @@ from harmax_lab.algorithmic.runs import (
 )
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, conclude, view
+from harmax_lab.kit.experiment import Summary, conclude, view
+from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS, TASKS, Structure, find_task
 
 if TYPE_CHECKING:
@@ -279,6 +281,6 @@ EXPERIMENT = view(
     title="What the embeddings look like",
     figure="Fig. 2",
     claims=CLAIMS,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
 )

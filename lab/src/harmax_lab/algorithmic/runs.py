@@ -8,9 +8,9 @@ Explained variance, grokking, representations and cosets are views of these runs
 what is to be known about the data before any of them is read.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.training import RunCell, train
-from harmax_lab.kit import drawing
+from harmax_lab.kit import drawing, results
+from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Finding, Spec, Summary, Table, Verdict, conclude
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Column, Table, combinations
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 if TYPE_CHECKING:
@@ -31,8 +33,12 @@ TITLES = {name: find_task(name).title for name in TASKS}
 ARMS = tuple(MODEL_STYLES)
 LEAST_SEEDS = 10  # with fewer, an interval over seeds says little
 LEAK_TOLERANCE = 0.03
+BODIES = {"mlp": "MLPs", "transformer": "transformers"}
+PLACE: dict[str, Column] = {"protocol": lambda at: at.protocol, "task": lambda at: TITLES[at.task]}
+"""The first columns of a table with a row per protocol and task."""
 
 Results = Mapping[RunCell, CellResult]
+Rows = results.Results[Any, RunCell]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,25 @@ def by_seed(results: Results, protocol: str, task: str, arm: tuple[str, str]) ->
     """Return the finished runs of one model on one task, by seed."""
     wanted = (protocol, task, arm)
     return {cell.seed: result for cell, result in results.items() if (cell.protocol, cell.task, cell.arm) == wanted}
+
+
+def places(found: Rows, **fields: Iterable[Any]) -> list[Any]:
+    """List every protocol, task and value of a further field, each with its own results as `own`."""
+    spec = found.spec
+    listed = combinations(protocol=spec.protocols, task=spec.tasks, **fields)
+    for at in listed:
+        at.own = found.where(**vars(at))
+    return listed
+
+
+def trained_as_long(*models: str) -> Callable[[Rows], str]:
+    """Return a test for `enough`: as many epochs as the authors' for these models, and enough seeds."""
+    return lambda results: too_short(results.spec, *models)
+
+
+def seeds_of(found: Rows) -> str:
+    """Say how many seeds there are, and that some are missing where not all of these cells are finished."""
+    return f"{len(found.spec.seeds)} seeds{', of which not all are finished' * (not found.complete)}"
 
 
 def seeds_in_words(spec: AlgorithmicSpec, results: Results, **wanted: str) -> str:
@@ -313,8 +338,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: cell.protocol,
     accelerated=True,
 )

@@ -12,8 +12,8 @@ from harmax.environment import choose_device
 from harmax.errors import DamagedError, unknown
 from harmax_lab.cli.progress import ShowProgress
 from harmax_lab.experiments import EXPERIMENTS, find_experiment, run
+from harmax_lab.kit.claims import verdict_words
 from harmax_lab.kit.engine import ENGINES, device_for, matching
-from harmax_lab.kit.experiment import verdict_words
 from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import Run
 

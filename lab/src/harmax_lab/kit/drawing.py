@@ -1,15 +1,16 @@
 """Parts of figures that several experiments share, beside those of `harmax.figures`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure
+from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 __all__ = [
@@ -21,12 +22,18 @@ __all__ = [
     "draw_points",
     "draw_regions",
     "draw_weights",
+    "facets",
     "line_handle",
     "mark_handle",
     "model_handle",
     "new_figure",
     "spaced",
+    "wrapped",
 ]
+
+
+R = TypeVar("R")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -48,20 +55,66 @@ MODEL_STYLES: dict[tuple[str, str], ModelStyle] = {
 }
 
 
+def facets(
+    rows: Mapping[R, str] | None = None,
+    columns: Mapping[K, str] | None = None,
+    *,
+    size: tuple[float, float],
+    xlabel: str = "",
+    ylabel: str = "",
+    handles: Sequence["Line2D"] = (),
+    **options: Any,
+) -> tuple["Figure", dict[tuple[R, K], "Axes"]]:
+    """Return a figure with a panel for every row and column, and its panels by their keys.
+
+    Columns are titled, rows are labelled at their left, the legend is above all.
+
+    Args:
+        rows: by key, the words at the left of a row; None: one row, keyed by None.
+        columns: by key, the title of a column; None: one column, keyed by None.
+        size: of the figure, in inches.
+        xlabel: below the last row.
+        ylabel: at the left of each row, below its words.
+        handles: of the legend.
+        options: as for `Figure.subplots`.
+    """
+    sides: Mapping[Any, str] = rows or {None: ""}
+    tops: Mapping[Any, str] = columns or {None: ""}
+    figure = new_figure(*size)
+    grid = figure.subplots(len(sides), len(tops), squeeze=False, **options)
+    panels = {
+        (row, top): axes for row, line in zip(sides, grid, strict=True) for top, axes in zip(tops, line, strict=True)
+    }
+    for axes, words in zip(grid[0], tops.values(), strict=True):
+        axes.set_title(words, fontsize=9.5)
+    for axes, words in zip(grid[:, 0], sides.values(), strict=True):
+        axes.set_ylabel("\n".join(filter(None, (words, ylabel))))
+    for axes in grid[-1]:
+        axes.set_xlabel(xlabel)
+    if handles:
+        figure.legend(handles=list(handles), loc="outside upper center", ncols=len(handles))
+    return figure, panels
+
+
+def wrapped(
+    panels: Mapping[K, str], columns: int, *, size: tuple[float, float], **options: Any
+) -> tuple["Figure", dict[K, "Axes"], "Axes | None"]:
+    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left for a legend."""
+    figure = new_figure(*size)
+    rows = -(-len(panels) // columns)
+    every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
+    for axes, words in zip(every, panels.values(), strict=False):
+        axes.set_title(words)
+    spare = every[len(panels) :]
+    for axes in spare:
+        axes.axis("off")
+    return figure, dict(zip(panels, every, strict=False)), spare[0] if spare else None
+
+
 def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence[np.ndarray]) -> None:
     """Draw one head's curves: the median over seeds as a line, their range as a band."""
     style = HEAD_STYLES[head]
     draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
-
-
-def spaced(count: int, most: int = 160) -> np.ndarray:
-    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
-
-    >>> spaced(1000, 5)
-    array([  0,   5,  31, 177, 999])
-    """
-    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
-    return np.unique(steps) - 1
 
 
 def model_handle(model: str, head: str) -> "Line2D":

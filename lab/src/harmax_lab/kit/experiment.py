@@ -1,21 +1,30 @@
-"""What an experiment is: profiles, cells, one function that runs cells, one that judges, one that draws.
+"""What an experiment is: profiles, cells, one function that runs cells, claims, tables and figures.
 
 An experiment is one file that ends in an `Experiment(...)` and one line in `EXPERIMENTS`. Specs and cells are
 frozen dataclasses of numbers, texts, booleans and tuples of them, so that they survive a trip through JSON.
 A figure drawn from runs that another experiment has trained is a `view` of that experiment.
 """
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from harmax.figures import Picture
+from harmax_lab.kit.claims import (
+    NOT_DECIDED,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    Claim,
+    Finding,
+    Verdict,
+)
+from harmax_lab.kit.claims import conclude as conclude_on
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Run, american, spec_hash
+from harmax_lab.kit.tables import Table
 
 PROFILES = ("smoke", "quick", "full")  # from least to most thorough
-REPRODUCED, NOT_REPRODUCED, NOT_DECIDED = VERDICTS = ("reproduced", "not reproduced", "not decided")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,59 +50,6 @@ def _word(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A sentence that the experiment can support or contradict, and what the paper reports for it."""
-
-    id: str
-    statement: str
-    paper: str
-    control: bool = False
-    """A check that the paper does not make: its verdict says whether the statement holds."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a run says about one claim: the verdict, the numbers it rests on, and a sentence."""
-
-    claim: str
-    verdict: str
-    sentence: str
-    numbers: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"`verdict` must be one of {VERDICTS}, got {self.verdict!r}; use the named constants.")
-
-
-def verdict_words(verdict: str, claim: Claim) -> str:
-    """Return the words for a verdict: a control was never the paper's to reproduce, it holds or does not.
-
-    >>> verdict_words("not reproduced", Claim("bias", "A bias separates.", "Not reported.", control=True))
-    'does not hold'
-    """
-    words = {REPRODUCED: "holds", NOT_REPRODUCED: "does not hold"}
-    return words.get(verdict, verdict) if claim.control else verdict
-
-
-def said_and_rule(statement: str) -> tuple[str, str]:
-    """Return a claim's first sentence, and those after it, which say by what rule it is judged.
-
-    >>> said_and_rule("p ~ (w . x)^2 wins. Holds where it is first. Else broken.")
-    ('p ~ (w . x)^2 wins.', 'Holds where it is first. Else broken.')
-    """
-    said, *rule = re.split(r"(?<=\.) (?=[A-Z])", statement, maxsplit=1)  # not the dot of a product
-    return said, "".join(rule)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of plain values under a title; every row has the same keys."""
-
-    title: str
-    rows: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True)
 class Summary:
     """One verdict a claim, and the tables behind them."""
 
@@ -103,14 +59,6 @@ class Summary:
 
 S = TypeVar("S", bound=Spec)
 C = TypeVar("C", bound=Cell)
-
-
-class Finding(NamedTuple):
-    """What the finished cells of a claim say: whether it holds (None where they cannot tell), and the numbers."""
-
-    holds: bool | None
-    sentence: str
-    numbers: Mapping[str, Any]
 
 
 def conclude(
@@ -163,6 +111,14 @@ class Context:
         self.progress(fraction, message)
 
 
+def _nothing(results: Any) -> tuple[Table, ...]:
+    return ()
+
+
+def _no_pictures(results: Any) -> dict[str, Picture]:
+    return {}
+
+
 def _alone(cell: Cell) -> Hashable:
     return cell
 
@@ -185,8 +141,14 @@ class Experiment(Generic[S, C]):
     profiles: Mapping[str, S]
     cells: Callable[[S], Sequence[C]]
     run_cells: Callable[[S, Sequence[C], Context], Iterable[tuple[C, CellResult]]]
-    summarize: Callable[[S, Mapping[C, CellResult]], Summary]
-    figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]]
+    tables: Callable[[Results[S, C]], Iterable[Table]] = _nothing
+    figures: Callable[[Results[S, C]], Mapping[str, Picture]] = _no_pictures
+    measure: Callable[[S, C, CellResult], Mapping[str, Any]] | None = None
+    """Returns what claims and tables look at, per cell, as flat metrics; they join those that are stored."""
+    keeps: tuple[str, ...] = ()
+    """Names of curves and arrays that claims or tables read beside the metrics; they are published with the rows."""
+    old_summarize: Callable[..., Summary] | None = None
+    old_figures: Callable[..., Mapping[str, Picture]] | None = None
     version: int = 1
     """Raised whenever a change of code changes the numbers: older runs are then left out of the report."""
     group: Callable[[C], Hashable] = _alone
@@ -232,16 +194,46 @@ class Experiment(Generic[S, C]):
             )
         return kind(**{name: _tuples(value) for name, value in stored.items()})
 
-    def summary_of(self, run: Run) -> dict[str, Any]:
-        """Judge a run as it stands now: what summary.json holds."""
+    def summary_of(self, run: Run, judged: Summary | None = None) -> dict[str, Any]:
+        """Return what summary.json holds: the run as it stands now, judged here unless it was before."""
         spec = self.load_spec(run.config["spec"])
         counts = {name: len(getattr(run, name)) for name in ("done", "failed", "damaged")}
         return {
             "experiment": self.name,
             "profile": run.profile,
             "cells": {**counts, "total": len(run.cells)},
-            **asdict(self.summarize(spec, self.by_cell(spec, run.results))),
+            "spec": asdict(spec),
+            **asdict(judged or self.summarize(spec, self.by_cell(spec, run.results))),
         }
+
+    def results(self, spec: S, found: Mapping[C, CellResult]) -> Results[S, C]:
+        """Make finished cells a table, each with its measures."""
+        if self.measure is None:
+            return Results(spec, found, self.cells(spec))
+        measured = {
+            cell: replace(result, metrics={**result.metrics, **self.measure(spec, cell, result)})
+            for cell, result in found.items()
+        }
+        return Results(spec, measured, self.cells(spec))
+
+    def summarize(self, spec: S, found: Mapping[C, CellResult]) -> Summary:
+        """Judge every claim, and make the tables that have rows."""
+        if self.old_summarize is not None:
+            return self.old_summarize(spec, found)
+        return self.judge(self.results(spec, found))
+
+    def judge(self, results: Results[S, C]) -> Summary:
+        """Judge every claim, and make the tables that have rows."""
+        if self.old_summarize is not None:
+            return self.old_summarize(results.spec, results)
+        tables = tuple(table for table in self.tables(results) if table.rows)
+        return Summary(tuple(conclude_on(claim, results) for claim in self.claims), tables)
+
+    def draw(self, spec: S, found: Mapping[C, CellResult]) -> Mapping[str, Picture]:
+        """Draw every figure for which there are results."""
+        if self.old_figures is not None:
+            return self.old_figures(spec, found)
+        return self.figures(self.results(spec, found))
 
     def groups(self, cells: Iterable[C]) -> list[list[C]]:
         """Sort cells into groups, in the order in which each group first appears."""
@@ -255,29 +247,18 @@ class Experiment(Generic[S, C]):
         return {cell: results[cell.name] for cell in self.cells(spec) if cell.name in results}
 
 
-def view(
-    source: Experiment[S, C],
-    *,
-    name: str,
-    title: str,
-    figure: str,
-    claims: tuple[Claim, ...],
-    summarize: Callable[[S, Mapping[C, CellResult]], Summary],
-    figures: Callable[[S, Mapping[C, CellResult]], Mapping[str, Picture]],
-    version: int = 1,
-) -> Experiment[S, C]:
-    """Return an experiment that judges and draws the runs of another one and trains nothing itself."""
-    return replace(
-        source,
-        name=name,
-        title=title,
-        figure=figure,
-        claims=claims,
-        summarize=summarize,
-        figures=figures,
-        version=version,
-        source=source,
-    )
+def view(source: Experiment[S, C], *, name: str, version: int = 1, **own: Any) -> Experiment[S, C]:
+    """Return an experiment that judges and draws the runs of another one and trains nothing itself.
+
+    Args:
+        source: whose cells it reads.
+        name: of the view.
+        version: of the view; its run folders change with its source's too.
+        own: its title, figure, claims, tables, figures and measure.
+    """
+    fresh: dict[str, Any] = {"tables": _nothing, "figures": _no_pictures, "measure": None, "keeps": ()}
+    fresh |= {"old_summarize": None, "old_figures": None}
+    return replace(source, name=name, version=version, source=source, **(fresh | own))
 
 
 def _tuples(value: Any) -> Any:

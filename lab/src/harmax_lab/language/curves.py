@@ -8,8 +8,10 @@ import numpy as np
 from harmax.analysis import Interval, mean_interval
 from harmax.figures import HEAD_STYLES, Picture
 from harmax_lab.kit import drawing
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec
 
 if TYPE_CHECKING:

@@ -5,8 +5,6 @@ more than 300 pairs do. The loss is in units of the vocabulary's spread along tw
 each arm; what the relation itself does shows against the arm's own shuffled pairs, where that unit cancels.
 """
 
-# Q quadruples
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -15,21 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import SETTINGS, Interval, LossComparison, Quadruples, compare_losses
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, conclude
+from harmax.analysis import SETTINGS, Interval, LossComparison
+from harmax.inspect.embedding import CENTERS, MEASURE, RANKS, compare_models, comparison, from_text_array
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.language import runs
-from harmax_lab.language.embedding import (
-    CENTERS,
-    MEASURE,
-    RANKS,
-    Results,
-    by_seed,
-    comparison,
-    from_text_array,
-    settings_ratio,
-    tasks_of,
-)
+from harmax_lab.language.measured import Results, by_seed, settings_ratio, tasks_of
 from harmax_lab.language.parallelogram_figures import figures
 from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
@@ -91,13 +82,9 @@ def compare(results: Results, place: str, pairs: str) -> Comparisons | None:
     arms = {arm: by_seed(results, arm, f"{place}/losses") for arm in (STANDARD, HARMONIC)}
     between = {}
     for seed in sorted(arms[STANDARD].keys() & arms[HARMONIC].keys()):
-        standard, harmonic = arms[STANDARD][seed], arms[HARMONIC][seed]
-        if not np.array_equal(standard[pairs], harmonic[pairs]):
-            continue  # drawn otherwise, so that there is nothing to pair
-        # The words do not count here, only which quadruples share them.
-        quadruples = Quadruples(np.zeros((len(standard[pairs]), 4), dtype=np.int64), standard[pairs])
-        losses = harmonic[f"{place}/losses"], standard[f"{place}/losses"]
-        between[seed] = compare_losses(*losses, quadruples, draws=DRAWS)
+        found = compare_models(arms[HARMONIC][seed], arms[STANDARD][seed], place, pairs, draws=DRAWS)
+        if found is not None:
+            between[seed] = found
     if not between:
         return None
     nulls = {arm: {seed: comparison(arms[arm][seed][f"{place}/against_null"]) for seed in between} for arm in arms}

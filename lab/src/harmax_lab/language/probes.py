@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from harmax.analysis.statistics import Interval
-from harmax_lab.kit.experiment import Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
+from harmax_lab.kit.tables import Table
 from harmax_lab.language import runs
 from harmax_lab.language.probe_results import (
     PAPER,

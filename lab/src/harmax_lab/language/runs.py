@@ -10,9 +10,8 @@ Parallelograms, layers and probes are views of these runs; here stand the losses
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +21,12 @@ from harmax.data.text import load_encoding
 from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, Encoding, load_pairs
 from harmax.errors import unknown
 from harmax.figures import Picture
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Progress, Summary, view
+from harmax_lab.kit.claims import Claim
+from harmax_lab.kit.experiment import Context, Experiment, Progress, Summary, view
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import curves
 from harmax_lab.language.pretraining import train_model
 from harmax_lab.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 TRAINING_SHARE = 0.85  # of a cell's time, roughly
 NANOGPT_LR = 6e-4
@@ -141,11 +138,10 @@ def measure(
     spec: LanguageSpec, folder: Path, words: Words, *, device: str, progress: Progress
 ) -> dict[str, np.ndarray]:
     """Measure a trained model that lies in a folder of transformers: its embedding, its layers, its probes."""
-    from harmax_lab.language.embedding import embedding_of, measure_embedding
-    from harmax_lab.language.layers import measure_layers
+    from harmax.inspect import embedding_of, load_language_model, measure_embedding, measure_layers
     from harmax_lab.language.probing import measure_probes
 
-    model = load_model(folder)
+    model = load_language_model(folder)
     # One seed for both arms, so that they are looked at on the same quadruples and with the same probes.
     seed = 0
     arrays = measure_embedding(
@@ -177,30 +173,6 @@ def measure(
         progress=_part(progress, 0.5, 1.0),
     )
     return arrays
-
-
-def load_model(folder: Path) -> "PreTrainedModel":
-    """Load a trained model for measuring; the measures move it to their device."""
-    from transformers import AutoModelForCausalLM
-
-    import harmax.hf  # noqa: F401  (tells transformers what a harmonic GPT-2 is)
-
-    with _without_bars():
-        model = AutoModelForCausalLM.from_pretrained(folder)
-    return model.eval()
-
-
-@contextmanager
-def _without_bars() -> Iterator[None]:
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # it would break into the line of this run's own progress
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _part(progress: Progress, start: float, end: float) -> Progress:
@@ -272,8 +244,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=curves.summarize,
-    figures=curves.figures,
+    old_summarize=curves.summarize,
+    old_figures=curves.figures,
     accelerated=True,
 )
 
@@ -298,6 +270,6 @@ def measured_view(
         title=title,
         figure=figure,
         claims=claims,
-        summarize=lambda spec, results: summarize(spec, measured(results)),
-        figures=lambda spec, results: figures(spec, measured(results)),
+        old_summarize=lambda spec, results: summarize(spec, measured(results)),
+        old_figures=lambda spec, results: figures(spec, measured(results)),
     )

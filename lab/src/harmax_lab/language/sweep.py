@@ -18,8 +18,10 @@ import numpy as np
 
 from harmax.analysis import Interval, mean_interval
 from harmax.figures import Picture
-from harmax_lab.kit.experiment import Cell, Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.language import sweep_figures
 from harmax_lab.language.pretraining import read_result, train_model
 from harmax_lab.language.spec import STANDARD, TrainingSpec
@@ -427,7 +429,7 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     accelerated=True,
 )

@@ -22,8 +22,10 @@ from typing import Any
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import RunCell, train
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Context, Experiment, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.studies.ablation_figures import HEADS, SWITCHES, figures
 from harmax_lab.studies.comparisons import RULE, all_below, effect_rows, judge_contrast
 from harmax_lab.studies.outcomes import (
@@ -229,8 +231,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
     pieces=lambda cell: (cell.protocol, cell.model, cell.head),
     accelerated=True,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from harmax.analysis import PairedDifference, holm, paired_difference
 from harmax_lab.algorithmic.measures import shared_level
-from harmax_lab.kit.experiment import Finding
+from harmax_lab.kit.claims import Finding
 from harmax_lab.studies.arms import ARMS
 from harmax_lab.studies.outcomes import (
     MARGIN,

@@ -20,8 +20,10 @@ from functools import partial
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import train
-from harmax_lab.kit.experiment import Claim, Context, Experiment, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Context, Experiment, Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.studies.comparisons import ABOVE, ALIKE, RULE, all_below, effect_rows, judge_contrast
 from harmax_lab.studies.conditions import (
     CONDITIONS,
@@ -251,8 +253,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
     pieces=lambda cell: (cell.model, cell.head, CONDITIONS[cell.condition].tied),
     accelerated=True,

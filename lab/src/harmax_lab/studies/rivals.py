@@ -156,8 +156,8 @@ def experiment_of(model: str, *, quick: dict[str, Any]) -> Experiment[RivalsSpec
         },
         cells=cells,
         run_cells=run_cells,
-        summarize=summarize,
-        figures=figures,
+        old_summarize=summarize,
+        old_figures=figures,
         group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
         pieces=lambda cell: (cell.protocol, cell.model, cell.loss),
         accelerated=True,

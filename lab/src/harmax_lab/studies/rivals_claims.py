@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from harmax_lab.kit.experiment import Claim, Finding, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit.experiment import conclude
 from harmax_lab.kit.store import CellResult
 from harmax_lab.studies.arms import APPENDIX, ARMS, LOSSES, RivalCell
 from harmax_lab.studies.comparisons import (

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from harmax_lab.algorithmic.epochs import in_epochs
 from harmax_lab.algorithmic.runs import TITLES
-from harmax_lab.kit.experiment import Table
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table, in_epochs
 from harmax_lab.studies.arms import ARMS, RivalCell
 from harmax_lab.studies.comparisons import (
     EPOCHS,

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from harmax.analysis import bootstrap_interval
-from harmax_lab.algorithmic.epochs import in_epochs
 from harmax_lab.algorithmic.runs import TITLES
-from harmax_lab.kit.experiment import Table
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table, in_epochs
 from harmax_lab.studies.outcomes import BODIES, SCORES, Outcomes, Place, contrast, written
 
 EPOCHS_TITLE = (

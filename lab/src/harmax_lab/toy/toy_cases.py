@@ -3,13 +3,13 @@
     harmax run toy_cases            3 seeds, under a minute on one CPU core
     harmax run toy_cases --full     20 seeds
 
-Each point is a class of its own, so that the weights (one row a class) live in the plane of the points.
+Each point is a class of its own, so that the weights (one row per class) live in the plane of the points.
 """
 
-# S seeds, P points (as many as classes), D = 2 coordinates, T recorded steps, G grid points a side
+# S seeds, P points (as many as classes), D = 2 coordinates, T recorded steps, G grid points per side
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -20,20 +20,14 @@ from torch.nn import functional
 
 from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import harmonic_logits, harmonic_loss
+from harmax_lab.ensemble.rows import Record, descend
 from harmax_lab.kit import drawing
-from harmax_lab.kit.experiment import (
-    Cell,
-    Claim,
-    Experiment,
-    Finding,
-    Progress,
-    Spec,
-    Summary,
-    Table,
-    Verdict,
-    conclude,
-)
+from harmax_lab.kit.claims import Claim, Finding, at_least
+from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec
+from harmax_lab.kit.judges import Judge
+from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Column, Table, tabulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,9 +66,6 @@ class ToyCell(Cell):
     case: int
     arm: str
     seed: int
-
-
-Results = Mapping[ToyCell, CellResult]
 
 
 def cells(spec: ToySpec) -> list[ToyCell]:
@@ -124,21 +115,11 @@ def train(spec: ToySpec, case: int, arm: str, seeds: Sequence[int], progress: Pr
     # Adam works element by element and the seeds' losses are summed, so stacking changes no run.
     optimizer = torch.optim.Adam(parameters, lr=spec.learning_rate, amsgrad=arm == "harmonic_amsgrad")
     losses_of = torch.func.vmap(lambda weight, bias: loss_of(arm, spec.exponent, points, weight, bias))
-    steps = recorded_steps(spec.steps)
-    keep = set(steps)
-    history: list[tuple[Tensor, Tensor, Tensor]] = []
-    for step in range(spec.steps + 1):
-        losses = losses_of(weight, bias)
-        if step in keep:
-            history.append((losses.detach().clone(), weight.detach().clone(), bias.detach().clone()))
-        if step % 250 == 0:
-            progress(step / spec.steps, f"case {case}, {HEAD_STYLES[arm].label}")
-        if step < spec.steps:
-            optimizer.zero_grad()
-            losses.sum().backward()
-            optimizer.step()
-    loss_TS, weight_TSPD, bias_TSP = (torch.stack(series) for series in zip(*history, strict=True))
-    return {"step": torch.tensor(steps), "loss": loss_TS, "weight": weight_TSPD, "bias": bias_TSP}
+    message = f"case {case}, {HEAD_STYLES[arm].label}"
+    record = Record(recorded_steps(spec.steps), lambda losses: (losses, weight, bias), progress, message)
+    descend(range(spec.steps + 1), lambda step: losses_of(weight, bias), optimizer, record)
+    loss_TS, weight_TSPD, bias_TSP = record.stacked()
+    return {"step": torch.tensor(record.steps), "loss": loss_TS, "weight": weight_TSPD, "bias": bias_TSP}
 
 
 def recorded_steps(steps: int) -> list[int]:
@@ -151,17 +132,8 @@ def run_cells(spec: ToySpec, group: Sequence[ToyCell], progress: Progress) -> It
     case, arm = group[0].case, group[0].arm
     trained = train(spec, case, arm, [cell.seed for cell in group], progress)
     for index, cell in enumerate(group):
-        yield (
-            cell,
-            measure(
-                spec,
-                cell,
-                trained["step"].numpy(),
-                trained["loss"][:, index].numpy(),
-                trained["weight"][:, index],
-                trained["bias"][-1, index],
-            ),
-        )
+        loss, weight, bias = trained["loss"][:, index], trained["weight"][:, index], trained["bias"][-1, index]
+        yield cell, measure(spec, cell, trained["step"].numpy(), loss.numpy(), weight, bias)
 
 
 def measure(
@@ -205,64 +177,19 @@ def decision_regions(spec: ToySpec, arm: str, weight: Tensor, bias: Tensor) -> d
     }
 
 
-CLAIMS = (
-    Claim(
-        "centres_on_points",
-        "With the harmonic loss the weights end on the points, with a finite norm: 2.000 in both cases.",
-        "The weights converge to the points; norm 2.000 in both cases after 10,000 steps.",
-    ),
-    Claim(
-        "loss_to_zero",
-        "The harmonic loss falls to machine precision.",
-        "The loss reaches machine precision; the authors' own run stops at 2.5e-6.",
-    ),
-    Claim(
-        "norm_grows",
-        "Cross-entropy's weight norm keeps growing as training goes on.",
-        "The norm grows without bound: 6.55 in case 1 and 20.5 in case 2 after 10,000 steps.",
-    ),
-    Claim(
-        "floor_without_bias",
-        "Without a bias cross-entropy cannot fit case 2: its loss stops at ln(5)/5 = 0.322.",
-        "Case 2 is not linearly separable; cross-entropy's loss stops at ln(5)/5 = 0.322.",
-    ),
-    Claim(
-        "bias_separates",
-        "With a bias, which an ordinary linear layer has, cross-entropy separates case 2 too.",
-        "Not reported: the paper's linear layer has no bias.",
-        control=True,
-    ),
-    Claim(
-        "precise_at_last_step",
-        "With plain Adam every run still stands there at the last step: loss below 1e-10, weights within 1e-5.",
-        "Not reported at this precision.",
-        control=True,
-    ),
-    Claim(
-        "spikes_are_adams",
-        "The late spikes of the harmonic loss in case 2 are Adam's, not the loss's: with AMSGrad there are none.",
-        "Not reported.",
-        control=True,
-    ),
-)
-
-
-def judge_centers(results: Results) -> Finding:
-    """Judge by the norm to three decimals and by distances far below the points' spacing of 1."""
-    farthest = _most(results, "weight_distance")
-    off = max(abs(r.metrics["weight_norm"] - 2) for r in results.values())
+def _judge_centers(results: Results) -> Finding:
+    off, farthest = max(abs(norm - 2) for norm in results.metric("weight_norm")), max(results.metric("weight_distance"))
     return Finding(
         off < 5e-4 and farthest < 1e-2,
-        f"All norms lie within {off:.0e} of 2, and the farthest weight of {len(results)} runs is {farthest:.1e} from "
-        "its point (counted as on it: within 0.01).",
+        f"All norms lie within {off:.0e} of 2. The farthest weight of {len(results)} runs is {farthest:.1e} from its "
+        "point; within 0.01 counts as on it.",
         {"largest_norm_error": off, "largest_distance": farthest, "runs": len(results)},
     )
 
 
-def judge_precision(results: Results) -> Finding:
-    """Judge by whether each run reaches the precision at any step; the last step has a claim of its own."""
-    first = [r.metrics["first_precise_step"] for r in results.values()]
-    reached = [step for step in first if step is not None]
+def _judge_precision(results: Results) -> Finding:
+    first = results.metric("first_precise_step")
+    reached = first.present.values
     when = f", the last of them at step {max(reached)}" if reached else ""
     return Finding(
         len(reached) == len(first),
@@ -271,10 +198,10 @@ def judge_precision(results: Results) -> Finding:
     )
 
 
-def judge_last_step(results: Results) -> Finding:
-    """Judge by the last step alone."""
-    there = sum(r.metrics["loss"] < PRECISE and r.metrics["weight_distance"] < CLOSE for r in results.values())
-    loss, distance = _most(results, "loss"), _most(results, "weight_distance")
+def _judge_last_step(results: Results) -> Finding:
+    ends = results.take(lambda cell, result: (result.metrics["loss"], result.metrics["weight_distance"]))
+    there = sum(loss < PRECISE and distance < CLOSE for loss, distance in ends)
+    loss, distance = map(max, zip(*ends, strict=True))
     return Finding(
         there == len(results),
         f"{there} of {len(results)} runs do. The largest loss is {loss:.1e}, the farthest weight {distance:.1e} away.",
@@ -282,10 +209,9 @@ def judge_last_step(results: Results) -> Finding:
     )
 
 
-def judge_growth(results: Results) -> Finding:
-    """Judge by growth in the second half of training: two per cent, in every run."""
-    growth = min(r.metrics["late_norm_growth"] for r in results.values())
-    ends = {case: _median(results, "weight_norm", case) for case in sorted({cell.case for cell in results})}
+def _judge_growth(results: Results) -> Finding:
+    growth = min(results.metric("late_norm_growth"))
+    ends = {case: _median(own, "weight_norm") for case, own in results.groups("case").items()}
     return Finding(
         growth > 1.02,
         "Median norm at the last step: "
@@ -295,9 +221,8 @@ def judge_growth(results: Results) -> Finding:
     )
 
 
-def judge_floor(results: Results) -> Finding:
-    """Judge by the distance of the last loss from the floor."""
-    gaps = [r.metrics["loss"] - FLOOR for r in results.values()]
+def _judge_floor(results: Results) -> Finding:
+    gaps = [loss - FLOOR for loss in results.metric("loss")]
     return Finding(
         min(gaps) > -1e-6 and max(gaps) < 1e-3,
         f"The last loss lies {min(gaps):.1e} to {max(gaps):.1e} above ln(5)/5 = {FLOOR:.4f}.",
@@ -305,9 +230,8 @@ def judge_floor(results: Results) -> Finding:
     )
 
 
-def judge_bias(results: Results) -> Finding:
-    """Judge by all five points being right, far below the floor."""
-    loss, right = _most(results, "loss"), sum(r.metrics["accuracy"] == 1 for r in results.values())
+def _judge_bias(results: Results) -> Finding:
+    loss, right = max(results.metric("loss")), sum(one == 1 for one in results.metric("accuracy"))
     return Finding(
         right == len(results) and loss < FLOOR / 10,
         f"{right} of {len(results)} runs have all five points right; the largest last loss is {loss:.1e}.",
@@ -315,79 +239,111 @@ def judge_bias(results: Results) -> Finding:
     )
 
 
-def judge_spikes(results: Results) -> Finding:
-    """Judge by the second half of training: no run of the control may leave the precision that it reached."""
-    loss, distance = _most(results, "late_largest_loss"), _most(results, "weight_distance")
+def _judge_spikes(results: Results) -> Finding:
+    loss, distance = (max(results.metric(name)) for name in ("late_largest_loss", "weight_distance"))
     return Finding(
         loss < PRECISE and distance < CLOSE,
-        f"With AMSGrad no loss exceeds {loss:.1e} in the second half of training, and the farthest weight ends "
+        f"With AMSGrad no loss exceeds {loss:.1e} in the second half of training. The farthest weight ends "
         f"{distance:.1e} from its point.",
         {"late_largest_loss": loss, "largest_distance": distance},
     )
 
 
-# Each claim rests on one arm, in some of the cases.
-JUDGES: dict[str, tuple[str, tuple[int, ...], Callable[[Results], Finding]]] = {
-    "centres_on_points": ("harmonic", (1, 2), judge_centers),
-    "loss_to_zero": ("harmonic", (1, 2), judge_precision),
-    "norm_grows": ("cross_entropy", (1, 2), judge_growth),
-    "floor_without_bias": ("cross_entropy", (2,), judge_floor),
-    "bias_separates": ("cross_entropy_bias", (2,), judge_bias),
-    "precise_at_last_step": ("harmonic", (1, 2), judge_last_step),
-    "spikes_are_adams": ("harmonic_amsgrad", (2,), judge_spikes),
-}
+def _claim(id: str, statement: str, paper: str, judge: Judge, arm: str, *cases: int, control: bool = False) -> Claim:
+    needs, enough = where(arm=arm, case=cases), at_least(steps=PAPER_STEPS)
+    return Claim(id, statement, paper, control, needs=needs, judge=judge, enough=enough)
 
 
-def summarize(spec: ToySpec, results: Results) -> Summary:
-    """Judge every claim on every seed, and tabulate the last step."""
-    rows = tuple(
-        {
-            "case": case,
-            "head": HEAD_STYLES[arm].label,
-            "seeds": sum((cell.case, cell.arm) == (case, arm) for cell in results),
-            "loss": _median(results, "loss", case, arm),
-            "weight norm": _median(results, "weight_norm", case, arm),
-            "farthest weight from its point": _median(results, "weight_distance", case, arm),
-            "accuracy": _median(results, "accuracy", case, arm),
-        }
-        for case in spec.cases
-        for arm in ARMS[case]
-    )
-    table = Table(f"At step {spec.steps}, median over seeds", rows)
-    return Summary(tuple(_judge(claim.id, spec, results) for claim in CLAIMS), (table,))
+CLAIMS = (
+    _claim(
+        "centres_on_points",
+        "With the harmonic loss the weights end on the points, with a finite norm: 2.000 in both cases.",
+        "The weights converge to the points; norm 2.000 in both cases after 10,000 steps.",
+        _judge_centers,
+        *("harmonic", 1, 2),
+    ),
+    _claim(
+        "loss_to_zero",
+        "The harmonic loss falls to machine precision.",
+        "The loss reaches machine precision; the authors' own run stops at 2.5e-6.",
+        _judge_precision,
+        *("harmonic", 1, 2),
+    ),
+    _claim(
+        "norm_grows",
+        "The norm of cross-entropy's weights keeps growing as training goes on.",
+        "The norm grows without bound: 6.55 in case 1 and 20.5 in case 2 after 10,000 steps.",
+        _judge_growth,
+        *("cross_entropy", 1, 2),
+    ),
+    _claim(
+        "floor_without_bias",
+        "Without a bias cross-entropy cannot fit case 2: its loss stops at ln(5)/5 = 0.322.",
+        "Case 2 is not linearly separable; cross-entropy's loss stops at ln(5)/5 = 0.322.",
+        _judge_floor,
+        *("cross_entropy", 2),
+    ),
+    _claim(
+        "bias_separates",
+        "With a bias, which an ordinary linear layer has, cross-entropy separates case 2 too.",
+        "Not reported: the paper's linear layer has no bias.",
+        _judge_bias,
+        *("cross_entropy_bias", 2),
+        control=True,
+    ),
+    _claim(
+        "precise_at_last_step",
+        "With plain Adam every run is still there at the last step: loss below 1e-10, weights within 1e-5.",
+        "Not reported at this precision.",
+        _judge_last_step,
+        *("harmonic", 1, 2),
+        control=True,
+    ),
+    _claim(
+        "spikes_are_adams",
+        "The late spikes of the harmonic loss in case 2 come from Adam, not from the loss: AMSGrad has none.",
+        "Not reported.",
+        _judge_spikes,
+        *("harmonic_amsgrad", 2),
+        control=True,
+    ),
+)
 
 
-def _judge(claim: str, spec: ToySpec, results: Results) -> Verdict:
-    arm, cases, judge = JUDGES[claim]
-    wanted = [cell for cell in cells(spec) if cell.arm == arm and cell.case in cases]
-    short = spec.steps < PAPER_STEPS
-    too_short = f"Only {spec.steps} of the paper's {PAPER_STEPS} steps were run." if short else ""
-    return conclude(claim, judge, wanted, results, too_short=too_short)
+def _median(results: Results, metric: str) -> float:
+    return float(np.median(results.metric(metric).values)) if results else math.nan
 
 
-def _most(results: Results, metric: str) -> float:
-    return max(r.metrics[metric] for r in results.values())
+def tables(results: Results) -> list[Table]:
+    """Tabulate the last step."""
+    rows = [(case, arm, results.where(case=case, arm=arm)) for case in results.spec.cases for arm in ARMS[case]]
+
+    def median(metric: str) -> Column:
+        return lambda row: _median(row[2], metric)
+
+    columns: dict[str, Column] = {
+        "case": lambda row: row[0],
+        "head": lambda row: HEAD_STYLES[row[1]].label,
+        "seeds": lambda row: len(row[2]),
+        "loss": median("loss"),
+        "weight norm": median("weight_norm"),
+        "farthest weight from its point": median("weight_distance"),
+        "accuracy": median("accuracy"),
+    }
+    return [tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)]
 
 
-def _median(results: Results, metric: str, case: int, arm: str | None = None) -> float:
-    found = [r.metrics[metric] for cell, r in results.items() if cell.case == case and arm in (None, cell.arm)]
-    return float(np.median(found)) if found else math.nan
-
-
-def figures(spec: ToySpec, results: Results) -> dict[str, Picture]:
-    """Draw one figure a case: curves of every seed, then the first seed's weights and regions."""
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw one figure per case: curves of every seed, then the first seed's weights and regions."""
     drawn = {}
-    for case in spec.cases:
-        by_arm = {arm: [r for cell, r in results.items() if (cell.case, cell.arm) == (case, arm)] for arm in ARMS[case]}
-        finished = {arm: found for arm, found in by_arm.items() if found}
-        if finished:
-            drawn[f"toy_case_{case}"] = Picture(
-                draw_case(case, finished),
-                f"Toy case {case}: {len(POINTS[case])} points, each a class of its own. Top: median over "
-                f"{len(spec.seeds)} seeds as a line, their range as a band; a distance of exactly 0 is drawn at "
-                f"{NO_DISTANCE:.0e}. Middle: the first seed's final weights as dots, the points as rings (mind the "
-                "scales). Bottom: the class that wins, stronger where it is more probable.",
-            )
+    for case, own in results.groups("case").items():
+        drawn[f"toy_case_{case}"] = Picture(
+            draw_case(case, {arm: list(found.values()) for arm, found in own.groups("arm").items()}),
+            f"Toy case {case}: {len(POINTS[case])} points, each a class of its own. Top: median over "
+            f"{len(results.spec.seeds)} seeds as a line, their range as a band; a distance of exactly 0 is drawn at "
+            f"{NO_DISTANCE:.0e}. Middle: the first seed's final weights as dots, the points as rings (the scales "
+            "differ). Bottom: the class that wins, stronger where it is more probable.",
+        )
     return drawn
 
 
@@ -432,7 +388,7 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
+    tables=tables,
     figures=figures,
     group=lambda cell: (cell.case, cell.arm),
 )

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from harmax.analysis import Interval, mean_interval
-from harmax_lab.kit.experiment import NOT_DECIDED, Claim, Finding, Verdict, conclude
+from harmax_lab.kit.claims import NOT_DECIDED, Claim, Finding, Verdict
+from harmax_lab.kit.experiment import conclude
 from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.classifiers_spec import (
     CIFAR10,

@@ -10,6 +10,7 @@ import numpy as np
 from harmax.analysis import abstention_curve, distance_ratio, nearest_distance
 from harmax.errors import needs
 from harmax.figures import Picture
+from harmax.inspect.prototype_figures import draw_abstention, draw_nearest
 from harmax_lab.kit import drawing
 from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.classifiers_claims import Results, interval, outside_sets, values, variant_words
@@ -27,7 +28,6 @@ from harmax_lab.vision.classifiers_spec import (
     variants_of,
 )
 from harmax_lab.vision.classifiers_tables import SCORE_TITLES, tuning_means
-from harmax_lab.vision.prototype_figures import draw_abstention, draw_nearest
 from harmax_lab.vision.trust_measures import SCORES, detection_key
 
 if TYPE_CHECKING:

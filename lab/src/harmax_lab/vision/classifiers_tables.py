@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from harmax_lab.kit.experiment import Summary, Table
+from harmax_lab.kit.experiment import Summary
+from harmax_lab.kit.tables import Table
 from harmax_lab.vision.classifiers_claims import (
     CLAIMS,
     Results,

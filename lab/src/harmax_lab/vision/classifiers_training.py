@@ -16,7 +16,8 @@ from torch import Tensor
 
 from harmax.analysis import class_means, max_softmax, neural_collapse, reliability_curve
 from harmax.data.images import Images
-from harmax.heads import HarmonicHead, nearest_images
+from harmax.heads import HarmonicHead
+from harmax.inspect import nearest_images
 from harmax.train.vision import VisionSpec
 from harmax.train.vision.schedule import learning_rate
 from harmax_lab.kit.experiment import Progress

@@ -142,8 +142,8 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: cell.dataset,
     accelerated=True,
 )

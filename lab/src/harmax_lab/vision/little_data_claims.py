@@ -11,8 +11,10 @@ import numpy as np
 
 from harmax.analysis import Interval, bootstrap_interval, paired_difference
 from harmax.figures import HEAD_STYLES
-from harmax_lab.kit.experiment import NOT_DECIDED, Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import NOT_DECIDED, Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
 from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD
 from harmax_lab.vision.trust_claims import together

@@ -178,7 +178,7 @@ EXPERIMENT = Experiment(
     ),
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: (cell.dataset, cell.protocol),
 )

@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 from harmax.analysis import Interval, bootstrap_interval, paired_difference
 from harmax.data.images import IMAGES
 from harmax.figures import HEAD_STYLES
-from harmax_lab.kit.experiment import NOT_DECIDED, Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import NOT_DECIDED, Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.vision.spec import (
     BIASED,
     HARMONIC,

@@ -175,7 +175,7 @@ EXPERIMENT = Experiment(
     profiles=PROFILES,
     cells=cells,
     run_cells=run_cells,
-    summarize=summarize,
-    figures=figures,
+    old_summarize=summarize,
+    old_figures=figures,
     group=lambda cell: cell.body,
 )

@@ -8,8 +8,10 @@ import numpy as np
 
 from harmax.analysis import Interval, bootstrap_interval, paired_difference
 from harmax.data.images import IMAGES
-from harmax_lab.kit.experiment import NOT_DECIDED, Claim, Finding, Summary, Table, Verdict, conclude
+from harmax_lab.kit.claims import NOT_DECIDED, Claim, Finding, Verdict
+from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table
 from harmax_lab.vision.trust_measures import SCORES, detection_key
 from harmax_lab.vision.trust_spec import (
     BODIES,

@@ -8,8 +8,10 @@ from typing import Any
 from harmax.errors import needs
 from harmax.figures import Picture, house_style
 from harmax.files import write_atomically
-from harmax_lab.kit.experiment import PROFILES, Claim, Experiment, Table, Verdict, said_and_rule, verdict_words
+from harmax_lab.kit.claims import Claim, Verdict, said_and_rule, verdict_words
+from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
 from harmax_lab.kit.report.svg import to_svg
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import Damage, Run, open_runs, spec_hash
 
 
@@ -20,8 +22,9 @@ class Section:
     experiment: Experiment[Any, Any]
     command: str
     run: Run | None = None
+    results: Results[Any, Any] | None = None
+    summary: Summary = field(default_factory=lambda: Summary(()))
     judged: tuple[tuple[Claim, Verdict], ...] = ()
-    tables: tuple[Table, ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)
 
 
@@ -121,13 +124,13 @@ def _section(experiment: Experiment[Any, Any], run: Run | None) -> Section:
     if run is None or not run.done:
         return Section(experiment, f"harmax run {experiment.name}", run)
     spec = experiment.load_spec(run.config["spec"])
-    results = experiment.by_cell(spec, run.results)
-    summary = experiment.summarize(spec, results)
+    results = experiment.results(spec, experiment.by_cell(spec, run.results))
+    summary = experiment.judge(results)
     verdicts = {verdict.claim: verdict for verdict in summary.verdicts}
     with house_style():
-        pictures = experiment.figures(spec, results)
+        pictures = experiment.draw(spec, results) if experiment.old_figures else experiment.figures(results)
     judged = tuple((claim, verdicts[claim.id]) for claim in experiment.claims)
-    return Section(experiment, command_of(run), run, judged, summary.tables, pictures)
+    return Section(experiment, command_of(run), run, results, summary, judged, pictures)
 
 
 def _render(report: Report) -> str:

@@ -1,23 +1,23 @@
-"""What an embedding's rows show: parallelograms of word pairs under 32 settings, a null, and the cloud of all tokens.
+"""Geometry of a token embedding: parallelograms of word pairs, and the cloud of all token centers.
 
-`measure_embedding` looks at a trained embedding once and leaves plain arrays; figures and summaries see nothing else.
+`measure_embedding` measures an embedding once and returns plain arrays. Figures and summaries need nothing else.
 
-    parallelograms/<task>/losses        (Q,) float32, the paper's setting, in the order in which they were drawn
-    parallelograms/<task>/null          (Q,) float32, of the shuffled pairs, row for row
-    parallelograms/<task>/pairs         (Q, 2) int32, places of the two word pairs: what an interval draws anew
-    parallelograms/<task>/counts        (3,) int32: quadruples, different word pairs and different tokens in them
+    parallelograms/<task>/losses        (Q,) float32, in the paper's setting, in the order of the draws
+    parallelograms/<task>/null          (Q,) float32, the same for shuffled pairs, row by row
+    parallelograms/<task>/pairs         (Q, 2) int32, indices of the two word pairs; intervals resample these
+    parallelograms/<task>/counts        (3,) int32: number of quadruples, of distinct word pairs, of distinct tokens
     parallelograms/<task>/against_null  (5, 3) float32: `LossComparison` of losses and null
     parallelograms/<task>/quantiles     (2, 32, 101) float32: losses and null under each of `SETTINGS`
-    parallelograms/<task>/ranked_losses (3, N) float32: of the best, the usual and the worst quadruples
+    parallelograms/<task>/ranked_losses (3, N) float32: of the best, the median and the worst quadruples
     parallelograms/<task>/ranked_plane  (3, N, 4, 2) float32: their corners along two components, in units of sigma
     parallelograms/<task>/ranked_tokens (3, N, 4) int32
     parallelograms/<task>/ranked_words  their words, as text
     centers/vocabulary/norms            (101,) float32, quantiles of the tokens' lengths
     centers/vocabulary/explained        (R,) float32, share of the variance in 1, 2, ... components
     centers/vocabulary/shape            (3,) float32: participation ratio, effective rank, share of the common mean
-    centers/neighbors/distances        (24, 5) float32, of the nearest tokens of `QUERIES`
-    centers/neighbors/tokens           (24, 5) int32
-    centers/neighbors/words            the words asked for and those tokens, as text
+    centers/neighbors/distances         (24, 5) float32, of the tokens nearest to each of `QUERIES`
+    centers/neighbors/tokens            (24, 5) int32
+    centers/neighbors/words             each query and the texts of those tokens
 
 Twelve tasks of 10,000 quadruples take less than 2.2 MiB.
 """
@@ -26,7 +26,7 @@ Twelve tasks of 10,000 quadruples take less than 2.2 MiB.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -48,34 +48,46 @@ from harmax.analysis import (
     token_norms,
 )
 from harmax.data.words import Encoding, encode_pairs, encode_words
-from harmax_lab.kit.experiment import Progress
-from harmax_lab.kit.store import CellResult
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-Results = Mapping[ArmCell, CellResult]
+Arrays = Mapping[str, np.ndarray]
+"""Measured arrays by key, as a measuring function returns them."""
+
+Pairs = Mapping[str, Sequence[tuple[str, str]]]
+"""Word pairs by task."""
 
 MEASURE, CENTERS = "parallelograms", "centers"
 RANKS = {"best": 0.0, "median": 0.5, "worst": 1.0}
-"""Places in the ranking by loss whose quadruples are kept, and their quantiles."""
-SHOWN = 3  # quadruples of each place
+"""Which quadruples are kept for figures: names, and quantiles in the ranking by loss."""
+SHOWN = 3  # quadruples per rank
 LEVELS = np.linspace(0, 1, 101)
-NEIGHBOURS = 5
+NEIGHBORS = 5
 _ASKED = """
 king woman Paris Germany England dog water house red three Monday July
 he his is was ran good bigger quickly not because without scientist"""
 QUERIES = tuple(_ASKED.split())
-"""Words whose neighbors are listed, looked up with a blank before them, as they stand within a sentence."""
+"""Words whose nearest tokens are listed. A space precedes each, as within a sentence."""
+
+
+class Progress(Protocol):
+    """A function that is called with the fraction of the work that is done, and a few words."""
+
+    def __call__(self, fraction: float, message: str = "", /) -> None:
+        """Report progress."""
+
+
+def silent(fraction: float, message: str = "", /) -> None:
+    """Report nothing."""
 
 
 def embedding_of(model: "PreTrainedModel", *, tokens: int | None = None) -> np.ndarray:
-    """Return the input embedding of a causal model of transformers, (V, D) float32.
+    """Return the input embedding of a causal language model of transformers, (V, D) float32.
 
     Args:
         model: on any device, in any precision.
-        tokens: V, where the model's `vocab_size` counts rows that only pad the vocabulary; None: `vocab_size`.
+        tokens: V, if the model's `vocab_size` also counts padding rows. None: `vocab_size`.
     """
     weight: Any = model.get_input_embeddings().weight
     rows = model.config.vocab_size if tokens is None else tokens
@@ -84,44 +96,43 @@ def embedding_of(model: "PreTrainedModel", *, tokens: int | None = None) -> np.n
 
 def measure_embedding(
     embedding_VD: np.ndarray,
-    pairs: Mapping[str, Sequence[tuple[str, str]]],
+    pairs: Pairs,
     encoding: Encoding,
     *,
-    quadruples: int,
-    seed: int,
-    progress: Progress | None = None,
+    quadruples: int = 10_000,
+    seed: int = 0,
+    progress: Progress = silent,
 ) -> dict[str, np.ndarray]:
     """Measure an embedding: the parallelograms of every task, and the cloud of all tokens.
 
     Args:
-        embedding_VD: one row a token, without rows of padding; of any model.
+        embedding_VD: one row per token, without padding rows.
         pairs: word pairs by task.
-        encoding: of the model; texts of tokens are kept where it can `decode` them.
-        quadruples: how many a task at most; the paper has 10,000.
-        seed: of the draws. Two embeddings of one vocabulary are looked at on the same quadruples if it is the same.
-        progress: told how far this is.
+        encoding: the model's tokenizer. If it has `decode`, the texts of neighboring tokens are kept.
+        quadruples: at most this many per task. The paper has 10,000.
+        seed: of the draws. With one vocabulary and one seed, two embeddings are measured on the same quadruples.
+        progress: called with the fraction that is done.
 
     Returns:
-        Arrays by key, as listed above.
+        Arrays by key, as listed at the top of this module.
     """
     x_VD = np.asarray(embedding_VD)
-    tell = progress or (lambda fraction, message="", /: None)
-    tell(0.0, "principal components of the embedding")
+    progress(0.0, "principal components of the embedding")
     fitted = pca(x_VD)
     arrays = _under(CENTERS, _measure_centers(x_VD, fitted, encoding))
     for done, (task, words) in enumerate(pairs.items()):
-        tell((1 + done) / (1 + len(pairs)), f"parallelograms of {task}")
+        progress((1 + done) / (1 + len(pairs)), f"parallelograms of {task}")
         drawn = draw_quadruples(encode_pairs(words, encoding), quadruples, seed)
         space = parallelogram_space(x_VD, drawn.real.tokens, fitted=fitted)
         found = {**count_quadruples(drawn.real), **measure_losses(space, drawn), **_rank(space, drawn.real, words)}
         found["quantiles"] = _quantiles(space, drawn)
         arrays |= _under(f"{MEASURE}/{task}", found)
-    tell(1.0)
+    progress(1.0)
     return arrays
 
 
 class Drawn(NamedTuple):
-    """Quadruples of a task, and the same with shuffled partners."""
+    """Quadruples of a task, and the same quadruples with shuffled partners."""
 
     real: Quadruples
     null: Quadruples
@@ -134,13 +145,13 @@ def draw_quadruples(pairs_P2: np.ndarray, count: int, seed: int) -> Drawn:
 
 
 def count_quadruples(real: Quadruples) -> dict[str, np.ndarray]:
-    """Return which pairs each quadruple is of, and how many of each thing there are."""
+    """Return the word pairs of each quadruple, and the numbers of quadruples, pairs and points."""
     counts = [len(real.tokens), len(np.unique(real.pairs)), len(np.unique(real.tokens))]
     return {"pairs": real.pairs.astype(np.int32), "counts": np.array(counts, dtype=np.int32)}
 
 
 def measure_losses(space: ParallelogramSpace, drawn: Drawn) -> dict[str, np.ndarray]:
-    """Return the losses of quadruples and null in the paper's setting, and how they compare."""
+    """Return the losses of the quadruples and of their null in the paper's setting, and their comparison."""
     losses, null = (space.losses(one).astype(np.float32) for one in drawn)
     return {
         "losses": losses,
@@ -155,7 +166,7 @@ def comparison(array: np.ndarray) -> LossComparison:
 
 
 def to_text_array(texts: Any) -> np.ndarray:
-    """Keep (nested) lists of texts as an array of bytes, which every store can hold.
+    """Return (nested) lists of texts as an array of bytes, which can be stored like any other array.
 
     >>> from_text_array(to_text_array([["naïve", "a b"]]))
     [['naïve', 'a b']]
@@ -168,35 +179,31 @@ def from_text_array(array: np.ndarray) -> Any:
     return json.loads(array.tobytes())
 
 
-def tasks_of(results: Results, measure: str = MEASURE) -> list[str]:
-    """Return the tasks that were measured, in their order."""
-    keys = (key.split("/") for result in results.values() for key in result.arrays)
-    return list(dict.fromkeys(parts[1] for parts in keys if parts[0] == measure and parts[-1] == "losses"))
+def compare_models(first: Arrays, second: Arrays, place: str, pairs: str, *, draws: int = 500) -> LossComparison | None:
+    """Compare the losses of two measured models on the same quadruples; None if their quadruples differ.
 
-
-def by_seed(results: Results, arm: str, key: str) -> dict[int, Mapping[str, np.ndarray]]:
-    """Return the arrays of one arm's cells that hold a key, by seed."""
-    return {cell.seed: found.arrays for cell, found in results.items() if cell.arm == arm and key in found.arrays}
-
-
-def settings_ratio(results: Results) -> dict[str, np.ndarray]:
-    """Return, by task, (2, 32): harmonic median by standard median in each setting, as it is and by the null's.
-
-    The first row compares losses, the second losses divided by the median of the arm's own null. With several seeds it
-    is the geometric mean of the seeds' ratios.
+    Args:
+        first: arrays of one model; the ratio has its median above.
+        second: arrays of the other model.
+        place: where the losses are, for example "parallelograms/antonym" or "layers/antonym/6".
+        pairs: the key of the quadruples' word pairs, for example "layers/antonym/pairs".
+        draws: of the bootstrap over word pairs.
     """
-    ratios = {}
-    for task in tasks_of(results):
-        key = f"{MEASURE}/{task}/quantiles"
-        standard, harmonic = (by_seed(results, arm, key) for arm in (STANDARD, HARMONIC))
-        both = sorted(standard.keys() & harmonic.keys())
-        if not both:
-            continue
-        medians = [np.stack([arm[seed][key][..., 50] for seed in both]).astype(float) for arm in (harmonic, standard)]
-        with np.errstate(divide="ignore", invalid="ignore"):  # an exact parallelogram has a loss of 0
-            logs = np.log(medians[0]) - np.log(medians[1])
-            ratios[task] = np.exp(np.stack([logs[:, 0], logs[:, 0] - logs[:, 1]], axis=1).mean(0))
-    return ratios
+    if not np.array_equal(first[pairs], second[pairs]):
+        return None
+    # The comparison needs no tokens, only which quadruples share a word pair.
+    quadruples = Quadruples(np.zeros((len(first[pairs]), 4), dtype=np.int64), first[pairs])
+    return compare_losses(first[f"{place}/losses"], second[f"{place}/losses"], quadruples, draws=draws)
+
+
+def measured_tasks(arrays: Arrays, measure: str = MEASURE) -> list[str]:
+    """Return the tasks of which the arrays hold losses, in their order.
+
+    >>> measured_tasks({"parallelograms/antonym/losses": np.ones(3), "centers/vocabulary/norms": np.ones(101)})
+    ['antonym']
+    """
+    keys = (key.split("/") for key in arrays)
+    return list(dict.fromkeys(parts[1] for parts in keys if parts[0] == measure and parts[-1] == "losses"))
 
 
 def _quantiles(space: ParallelogramSpace, drawn: Drawn) -> np.ndarray:
@@ -206,7 +213,7 @@ def _quantiles(space: ParallelogramSpace, drawn: Drawn) -> np.ndarray:
 
 def _rank(space: ParallelogramSpace, real: Quadruples, words: Sequence[tuple[str, str]]) -> dict[str, np.ndarray]:
     ranked = [ranked_quadruples(space, real, count=SHOWN, quantile=quantile) for quantile in RANKS.values()]
-    # In these units the gap of a drawn quadrilateral is its loss, and two embeddings can be held side by side.
+    # In these units the gap of a drawn quadrilateral is its loss, and figures of two embeddings are comparable.
     sigma = np.sqrt(space.squares["vocabulary", "vocabulary"][:2].sum())
     texts = [[[*words[first], *words[second]] for first, second in real.pairs[one.rows]] for one in ranked]
     return {
@@ -219,7 +226,7 @@ def _rank(space: ParallelogramSpace, real: Quadruples, words: Sequence[tuple[str
 
 def _measure_centers(x_VD: np.ndarray, fitted: PCA, encoding: Encoding) -> dict[str, np.ndarray]:
     cloud = summarize_centers(x_VD, fitted=fitted)
-    near = nearest_tokens(x_VD, encode_words([f" {word}" for word in QUERIES], encoding), NEIGHBOURS)
+    near = nearest_tokens(x_VD, encode_words([f" {word}" for word in QUERIES], encoding), NEIGHBORS)
     decode = getattr(encoding, "decode", None)
     texts = [[decode([token]) if decode else str(token) for token in row] for row in near.tokens.tolist()]
     shape = [cloud.participation_ratio, cloud.effective_rank, cloud.mean_share]

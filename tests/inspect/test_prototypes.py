@@ -12,14 +12,8 @@ from torch import Tensor, nn
 from harmax import HEADS, HarmonicHead
 from harmax.analysis.outliers import abstention_curve, distance_ratio, nearest_distance
 from harmax.figures import house_style, to_png
-from harmax.heads.prototypes import (
-    PrototypeView,
-    center_pictures,
-    head_features,
-    nearest_images,
-    prototype_view,
-)
-from harmax_lab.vision import prototype_figures as figures
+from harmax.inspect import PrototypeView, center_pictures, head_features, nearest_images, prototype_view
+from harmax.inspect import prototype_figures as figures
 
 NAMES = [str(digit) for digit in range(10)]
 BY_DISTANCE = [name for name in HEADS if name not in ("linear", "dot_harmax", "cosine_harmax")]
@@ -315,12 +309,16 @@ def small_head(classes: int = 3) -> HarmonicHead:
         (lambda: prototype_view(torch.ones(4), small_head()), ValueError, r"`inputs` must be an array .* got shape"),
         (lambda: prototype_view([(torch.ones(2, 4), 1)], small_head()), ValueError, "got tuple; leave labels out"),
         (lambda: prototype_view(torch.ones(0, 4), small_head()), ValueError, "at least one image, got none"),
-        (lambda: prototype_view(iter([]), small_head()), ValueError, "has the iterator been used before"),
+        (
+            lambda: prototype_view(iter([]), small_head()),
+            ValueError,
+            "got none; if it is an iterator",
+        ),
         (lambda: prototype_view(torch.ones(2, 4), small_head(), batch_size=0), ValueError, "`batch_size` must be"),
         (lambda: prototype_view(torch.ones(2, 5), small_head()), ValueError, r"shape \(..., 4\)"),
         (lambda: prototype_view(torch.ones(2, 4), small_head(), model=nn.Flatten()), ValueError, "must contain `head`"),
         (lambda: nearest_images(torch.ones(2, 4), small_head(), count=0), ValueError, "`count` must be at least 1"),
-        (lambda: center_pictures(small_head(), (3, 3)), ValueError, r"of 4 pixels, .* got \(3, 3\)"),
+        (lambda: center_pictures(small_head(), (3, 3)), ValueError, r"have 4 pixels, .* got \(3, 3\)"),
         (lambda: figures.draw_centers(np.ones((2, 3, 3)), ["a"]), ValueError, "`names` must be 2"),
         (lambda: figures.draw_nearest(*[np.ones((99, 1, 2, 2))] * 3, ["a"]), ValueError, "1 to 24 centers, got 99"),
     ],

@@ -1,6 +1,8 @@
 """`harmax geometry` from a user's side: tiny models of transformers, with a tokenizer beside them and without."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T
 from harmax.cli.main import main
 from harmax.data.words import SAMPLE_PAIRS
 from harmax.hf import from_gpt2
+from harmax.inspect.embedding import QUERIES
 from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
-from harmax_lab.language.embedding import QUERIES
 from threads import one_thread
 from token_shards import write_vocabulary
 
@@ -129,7 +131,6 @@ def test_tables(folders: Path, capsys: Capture) -> None:
         "participation ratio",
         "Nearest tokens",
         "king",
-        "the unit cancels",
     ):
         assert words in out
     assert "present-past" not in out
@@ -200,10 +201,12 @@ def test_figures(folders: Path, tmp_path: Path, capsys: Capture) -> None:
         "parallelogram_best",
         "parallelogram_median",
         "parallelogram_worst",
+        "token_centers",
         "capitalize_steps",
+        "layers_tasks",
     ]
     paths = [out / f"{name}.png" for name in names]
-    assert capsys.readouterr().out.splitlines()[-5:] == list(map(str, paths))
+    assert capsys.readouterr().out.splitlines()[-7:] == list(map(str, paths))
     for path in paths:
         assert path.read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()
@@ -212,26 +215,36 @@ def test_figures(folders: Path, tmp_path: Path, capsys: Capture) -> None:
     assert "one or two models, got 3" in capsys.readouterr().err
 
 
-def test_figures_carry_the_models_names(folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from harmax_lab.cli import geometry as verb
+def test_code_that_comes_with_a_model_is_never_run(folders: Path, tmp_path: Path, capsys: Capture) -> None:
+    hostile = tmp_path / "hostile"
+    shutil.copytree(folders / "standard", hostile)
+    trace = tmp_path / "was_run"
+    (hostile / "code.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    config = json.loads((hostile / "config.json").read_text())
+    config |= {"model_type": "hostile", "auto_map": {"AutoConfig": "code.C", "AutoModelForCausalLM": "code.M"}}
+    (hostile / "config.json").write_text(json.dumps(config))
+    assert geometry(hostile) == 2
+    assert "MODEL must be one that AutoModelForCausalLM loads" in capsys.readouterr().err
+    assert not trace.exists()
 
-    drawn: dict[str, Any] = {}
 
-    def keep(*arguments: Any) -> Any:
-        drawn.update(verb_draw(*arguments))
-        return drawn
+@pytest.mark.parametrize(
+    ("module", "words", "extra"),
+    [("transformers", [], "hf"), ("matplotlib", ["--figures", "figures"], "figures")],
+)
+def test_a_missing_extra_is_named(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, module: str, words: list[str], extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert geometry(folders / "standard", *words) == 2
+    assert f'run pip install "harmax[{extra}]"' in capsys.readouterr().err
+    assert not Path("figures").exists()
 
-    verb_draw = verb.draw
-    monkeypatch.setattr(verb, "draw", keep)
-    # The first model bears the second arm's name, and must not be renamed twice.
-    words = ("--layers", "0", "--figures", tmp_path)
-    assert geometry(folders / "harmonic", folders / "padded", *words) == 0
-    legend = [text.get_text() for text in drawn["parallelogram_cdf"].legends[0].get_texts()]
-    assert legend == ["harmonic", "harmonic, shuffled pairs", "padded", "padded, shuffled pairs"]
-    titles = [axes.get_title(loc="left").split("\n")[0] for axes in drawn["parallelogram_best"].axes]
-    assert titles[:2] == ["capitalize, harmonic", "capitalize, padded"]
-    steps = [axes.get_title(loc="left").split(",")[0] for axes in drawn["capitalize_steps"].axes]
-    assert steps == ["harmonic", "padded"]
+
+def test_it_works_without_the_laboratory(folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("harmax.plugins.entry_points", lambda group: [])
+    assert geometry(folders / "standard", "--json", "--tasks", "capitalize") == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == ["capitalize"]
 
 
 @pytest.mark.parametrize(
@@ -239,13 +252,13 @@ def test_figures_carry_the_models_names(folders: Path, tmp_path: Path, monkeypat
     [
         ([], "MODEL must be one or more different models, got none"),
         (["standard", "standard"], "name each once"),
-        (["./nowhere"], "got './nowhere', which is neither"),
-        (["empty"], "got 'empty', which is neither; name one that `save_pretrained` wrote"),
+        (["./nowhere"], "a name on the Hugging Face Hub, got './nowhere'"),
+        (["empty"], "got 'empty'; name a folder that `save_pretrained` wrote"),
         (["run"], "name run/model."),
         (["translator"], "must be a causal language model, got 'translator' of type t5"),
-        (["hollow"], "MODEL must be what AutoModelForCausalLM loads, got 'hollow'"),
+        (["hollow"], "MODEL must be one that AutoModelForCausalLM loads, got 'hollow'"),
         (["cramped"], f"must fit the {len(WORDS) - 1} tokens of cramped, got its own tokenizer with {len(WORDS)}"),
-        (["standard", "--layers", "3"], "`--layers` must be of 0 to 2 for standard, got 3"),
+        (["standard", "--layers", "3"], "`--layers` must be 0 to 2 for standard, got 3"),
         (["standard", "--tasks", "rhyme"], "rhyme"),
         (["standard", "--quadruples", "0"], "`--quadruples` must be 1 or more"),
         (["standard", "--device", "tpu"], "`device` must be one that this machine has"),

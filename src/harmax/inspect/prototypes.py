@@ -1,6 +1,6 @@
-"""A classifier read by its prototypes: which center is nearest, how far it is, and what lies around it.
+"""A classifier's prototypes: which center is nearest to an image, how far it is, and which images are nearest to it.
 
-The numbers are plain numpy arrays. Everything goes through in batches on the head's device, without gradients.
+Results are plain numpy arrays. Everything is computed in batches on the head's device, without gradients.
 """
 
 # N images, B images of a batch, D features, V classes, K neighbors
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from harmax.heads.family import CosineHarmaxHead, DotHarmaxHead
 
 Images = Tensor | np.ndarray | Iterable[Tensor | np.ndarray]
-"""One array (N, ...), or its batches one after another where it does not fit into memory."""
+"""One array (N, ...), or an iterable of its batches if it does not fit into memory."""
 
 
 class CenterHead(Protocol):
-    """What is needed of a head: its centers (V, D), and the distance of features (B, D) to each, (B, V)."""
+    """A head with centers (V, D) and the distances (B, V) of features (B, D) to them."""
 
     @property
     def centers(self) -> Tensor:
@@ -31,23 +31,23 @@ class CenterHead(Protocol):
 
 
 class PrototypeView(NamedTuple):
-    """Why each image was classified as it was: the two nearest centers."""
+    """The reason for each image's class: its two nearest centers."""
 
     winner: np.ndarray
-    """(N,) int64, the nearest center, which is the class that is predicted."""
+    """(N,) int64, the nearest center, which is the predicted class."""
     runner_up: np.ndarray
     """(N,) int64, the second nearest."""
     winner_distance: np.ndarray
-    """(N,), to the nearest center. As a score for abstaining: how far an image is from everything known."""
+    """(N,), to the nearest center. As a score for abstaining: how far an image is from every class."""
     runner_up_distance: np.ndarray
     """(N,), to the second nearest."""
 
     @property
     def ratio(self) -> np.ndarray:
-        """Nearest over second nearest distance, (N,), 0 to 1: on a center, to undecided between two.
+        """Nearest distance divided by second nearest, (N,): 0 on a center, 1 halfway between two.
 
-        As a score for abstaining: how unclear it is which class an image belongs to. HarMax gives the winner odds of
-        ratio^-exponent against the runner-up. 1 where both distances are 0.
+        As a score for abstaining: how unclear an image's class is. HarMax gives the winner odds of ratio^-exponent
+        against the runner-up. The ratio is 1 where both distances are 0.
         """
         ones = np.ones_like(self.winner_distance)
         return np.divide(self.winner_distance, self.runner_up_distance, out=ones, where=self.runner_up_distance > 0)
@@ -59,11 +59,11 @@ def prototype_view(
     """Find the nearest and the second nearest center of each image.
 
     Args:
-        inputs: what `head` sees, (N, ...) and flattened to (N, D); with `model`, what that takes.
-        head: a `HarmonicHead` or another whose classes are decided by their distance.
-        model: a classifier with `head` somewhere inside: its features are taken where they enter the head. None: a
-            one-layer classifier, or inputs that are features already.
-        batch_size: images at a time, for inputs that are one array.
+        inputs: the input of `head`, (N, ...), flattened to (N, D). With `model`: the input of the model.
+        head: a `HarmonicHead`, or another head that decides by distance.
+        model: a classifier that contains `head`. Its features are taken where they enter the head. None: a one-layer
+            classifier, or inputs that are features already.
+        batch_size: images per batch, if `inputs` is one array.
 
     >>> from harmax import HarmonicHead
     >>> head = HarmonicHead(2, 3)
@@ -75,7 +75,9 @@ def prototype_view(
     parts: list[tuple[np.ndarray, ...]] = []
     with _measuring(head, model) as distances:
         if len(head.centers) < 2:
-            raise ValueError(f"`head` must have at least 2 classes, got {len(head.centers)}; there is no runner-up.")
+            raise ValueError(
+                f"`head` must have at least 2 classes, got {len(head.centers)}; with one there is no runner-up."
+            )
         for batch in _batches(inputs, batch_size, head.centers.device):
             d_BV = distances(batch)
             first_B1 = d_BV.argmin(1, keepdim=True)
@@ -89,7 +91,7 @@ class NearestImages(NamedTuple):
     """The images nearest to each center, nearest first."""
 
     images: np.ndarray
-    """(V, K) int64, their places among the inputs."""
+    """(V, K) int64, their indices among the inputs."""
     distances: np.ndarray
     """(V, K), to the center."""
 
@@ -97,17 +99,17 @@ class NearestImages(NamedTuple):
 def nearest_images(
     inputs: Images, head: CenterHead, *, model: nn.Module | None = None, count: int = 5, batch_size: int = 512
 ) -> NearestImages:
-    """Find the images that lie nearest to each center, whatever their class: what a deep model's centers look like.
+    """Find the images nearest to each center, whatever their class. They show what a deep model's centers stand for.
 
-    Every image is compared with every center, batch by batch; distances are as `head.distance` gives them (float64 for
-    float64 inputs). Equally near images come in their order.
+    Every image is compared with every center, batch by batch. Distances are those of `head.distance` (float64 for
+    float64 inputs). Equally near images keep their order.
 
     Args:
-        inputs: as a rule the training images, as for `prototype_view`.
-        head: as there.
-        model: as there.
-        count: K; all images where there are fewer.
-        batch_size: as there.
+        inputs: usually the training images; see `prototype_view`.
+        head: see `prototype_view`.
+        model: see `prototype_view`.
+        count: K, or all images if there are fewer.
+        batch_size: see `prototype_view`.
 
     >>> from harmax import HarmonicHead
     >>> head = HarmonicHead(1, 2)
@@ -118,7 +120,7 @@ def nearest_images(
            [1., 3.]], dtype=float32))
     """
     if count < 1:
-        raise ValueError(f"`count` must be at least 1, got {count}; 5 are a good number.")
+        raise ValueError(f"`count` must be at least 1, got {count}; try 5.")
     kept: list[tuple[Tensor, Tensor]] = []  # distances and numbers of the nearest so far, (V, K) each
     seen = 0
     with _measuring(head, model) as distances:
@@ -126,7 +128,7 @@ def nearest_images(
             d_VB = distances(batch).T
             numbers_VB = torch.arange(seen, seen + len(batch), device=d_VB.device).expand_as(d_VB)
             near, numbers = (torch.cat(both, 1) for both in zip(*kept, (d_VB, numbers_VB), strict=True))
-            # Stable, and earlier images stand first: so ties keep the images' order.
+            # The sort is stable and earlier images come first, so ties keep the images' order.
             order_VK = near.argsort(dim=1, stable=True)[:, :count]
             kept = [(near.gather(1, order_VK), numbers.gather(1, order_VK))]
             seen += len(batch)
@@ -135,13 +137,13 @@ def nearest_images(
 
 
 def head_features(inputs: Images, head: nn.Module, *, model: nn.Module, batch_size: int = 512) -> np.ndarray:
-    """Return what a head sees inside a classifier, (N, D), float32 at least.
+    """Return the features that enter a classifier's head, (N, D), at least float32.
 
     Args:
-        inputs: what `model` takes.
-        head: a module inside `model`, of any kind.
-        model: the classifier; in evaluation mode meanwhile.
-        batch_size: images at a time, for inputs that are one array.
+        inputs: the input of `model`.
+        head: any module inside `model`.
+        model: the classifier. It is in evaluation mode meanwhile.
+        batch_size: images per batch, if `inputs` is one array.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> head_features(torch.randn(10, 2, 2), model[3], model=model).shape
@@ -154,10 +156,10 @@ def head_features(inputs: Images, head: nn.Module, *, model: nn.Module, batch_si
 
 
 def center_pictures(head: CenterHead, shape: Sequence[int]) -> np.ndarray:
-    """Return the centers of a one-layer classifier in the shape of its images, (V, *shape), float32 at least.
+    """Return the centers of a one-layer classifier in the shape of its images, (V, *shape), at least float32.
 
     Args:
-        head: one that sees the pixels themselves.
+        head: a head whose input is the pixels.
         shape: of an image, such as (28, 28) or (3, 32, 32).
 
     >>> from harmax import HarmonicHead
@@ -167,19 +169,19 @@ def center_pictures(head: CenterHead, shape: Sequence[int]) -> np.ndarray:
     centers_VD = _wide(head.centers.detach()).cpu().numpy()
     if int(np.prod(shape)) != centers_VD.shape[1]:
         raise ValueError(
-            f"`shape` must be of {centers_VD.shape[1]} pixels, as many as a center has numbers, got {tuple(shape)}; "
-            "for a head on features show `nearest_images`."
+            f"`shape` must have {centers_VD.shape[1]} pixels, the size of a center, got {tuple(shape)}; for a head on "
+            "features show `nearest_images`."
         )
     return centers_VD.reshape(-1, *shape)
 
 
 @contextmanager
 def _measuring(head: CenterHead, model: nn.Module | None) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Give a function from a batch to distances to every center, (B, V), without gradients meanwhile."""
+    """Yield a function from a batch to its distances to every center, (B, V). Gradients are off meanwhile."""
     if not hasattr(head, "centers") or not hasattr(head, "distance"):
         raise TypeError(
             f"`head` must have `centers` and `distance`, got a {type(head).__name__}; a standard head has no "
-            "prototypes, train a HarmonicHead."
+            "prototypes, so train a HarmonicHead."
         )
     if isinstance(head, (CosineHarmaxHead, DotHarmaxHead)):
         raise TypeError(
@@ -193,8 +195,8 @@ def _measuring(head: CenterHead, model: nn.Module | None) -> Iterator[Callable[[
             broken = int((~d_BV.isfinite()).any(1).sum())
             if broken:
                 raise ValueError(
-                    f"`inputs` must be at finite distances, got NaN or infinity for {broken} of the {len(d_BV)} images "
-                    "of a batch; look at the images and at the model's weights."
+                    f"`inputs` must have finite distances, got NaN or infinity for {broken} of the {len(d_BV)} images "
+                    "of a batch; check the images and the model's weights."
                 )
             return d_BV
 
@@ -207,7 +209,7 @@ def _flattened(batch: Tensor) -> Tensor:
 
 @contextmanager
 def _entering(head: Any, model: nn.Module) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Give a function from a batch to the features (B, D) that enter the head, the model in evaluation mode."""
+    """Yield a function from a batch to the features (B, D) that enter the head, in evaluation mode."""
     if not any(module is head for module in model.modules()):
         raise ValueError(
             f"`model` must contain `head`, got a {type(model).__name__} without it; pass the module itself, such as "
@@ -250,14 +252,14 @@ def _batches(inputs: Images, size: int, device: torch.device) -> Iterator[Tensor
         if not isinstance(batch, (Tensor, np.ndarray)) or batch.ndim < 2:
             came = f"shape {tuple(batch.shape)}" if hasattr(batch, "shape") else type(batch).__name__
             raise ValueError(
-                f"`inputs` must be an array (images, ...) or batches of such, got {came}; leave labels out, and give "
-                "one image as a batch of one."
+                f"`inputs` must be an array (images, ...) or batches of such arrays, got {came}; leave labels out, and "
+                "pass one image as a batch of one."
             )
         some = some or len(batch) > 0
         if len(batch):
             yield torch.as_tensor(batch).to(device)
     if not some:
-        raise ValueError("`inputs` must hold at least one image, got none; has the iterator been used before?")
+        raise ValueError("`inputs` must hold at least one image, got none; if it is an iterator, was it used before?")
 
 
 def _slices(whole: Tensor | np.ndarray, size: int) -> Iterator[Tensor | np.ndarray]:
@@ -266,5 +268,5 @@ def _slices(whole: Tensor | np.ndarray, size: int) -> Iterator[Tensor | np.ndarr
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """Bring a tensor to float32 at least: numpy has no bfloat16."""
+    """Convert to float32 at least, because numpy has no bfloat16."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

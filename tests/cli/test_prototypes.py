@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,12 @@ from PIL import Image
 from safetensors.numpy import load_file
 
 from harmax.cli.main import main
-from harmax.data.images import load_images
-from harmax.heads.prototypes import PrototypeView
+from harmax.inspect import PrototypeView
+from harmax.inspect.classifiers import choose_decisions
 from harmax.train.vision import VISION_PRESETS
 from harmax.train.vision.data import generate_images, measure_channels
 from harmax.train.vision.model import build_model, load_classifier, save_model
 from harmax.train.vision.train import train_classifier
-from harmax_lab.cli.prototypes import choose_decisions
-from harmax_lab.experiments import run
-from harmax_lab.kit.store import Run
 from threads import one_thread
 
 __all__ = ["one_thread"]
@@ -39,12 +37,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
-@pytest.fixture(scope="module")
-def one_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder of `harmax run mnist --smoke`: digits."""
-    return run("mnist", profile="smoke", folder=tmp_path_factory.mktemp("runs")).folder
-
-
 def prototypes(folder: Path, output: Path, *words: str) -> int:
     return main(["prototypes", str(folder), "--output", str(output), "--device", "cpu", *words])
 
@@ -58,36 +50,6 @@ def assert_pictures(output: Path, *names: str) -> None:
     for name in names:
         with Image.open(output / f"{name}.png") as picture:
             assert np.asarray(picture).std() > 1  # not a blank sheet
-
-
-def test_one_layers_centers_and_decisions_are_those_of_its_weights(
-    one_layer: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    assert prototypes(one_layer, tmp_path / "out", "--protocol", "paper", "--neighbors", "3", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
-    arrays, summary = read(tmp_path / "out")
-    assert {name: printed[name] for name in summary} == summary
-    assert_pictures(tmp_path / "out", "centers", "nearest", "decisions", "abstention")
-    assert all(Path(name).is_file() for name in printed["files"])
-
-    cell = next(path for path in (one_layer / "cells").iterdir() if "paper,head=harmonic,seed=0" in path.name)
-    centers = load_file(cell / "arrays.safetensors")["weight"].reshape(10, 64).astype(np.float64)
-    np.testing.assert_array_equal(arrays["centers"], centers)
-    train, test = (load_images("digits", split) for split in ("train", "test"))
-    far_train, far_test = (
-        np.linalg.norm(side.pixels.reshape(-1, 1, 64) / 255 - centers, axis=2) for side in (train, test)
-    )
-    order = far_test.argsort(1)
-    np.testing.assert_array_equal(arrays["test/winner"], order[:, 0])
-    np.testing.assert_array_equal(arrays["test/runner_up"], order[:, 1])
-    np.testing.assert_allclose(arrays["test/winner_distance"], far_test.min(1), rtol=1e-5)
-    np.testing.assert_array_equal(arrays["nearest/image"], far_train.argsort(0)[:3].T)
-    np.testing.assert_array_equal(arrays["nearest/label"], train.labels[far_train.argsort(0)[:3].T])
-    metrics = json.loads((cell / "metrics.json").read_text())
-    assert summary["test_accuracy"] == pytest.approx(metrics["test_accuracy"])
-    assert (summary["exponent"], summary["dataset"], summary["one_layer"]) == (8.0, "digits", True)
-    assert summary["accuracy_at_coverage"]["ratio"]["1"] == summary["test_accuracy"]
-    assert summary["accuracy_at_coverage"]["ratio"]["0.5"] > summary["test_accuracy"]
 
 
 def test_a_resnets_run_says_itself_what_it_was_trained_on(trained: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -148,7 +110,7 @@ def test_class_folders_are_read_as_they_were_tested(tmp_path: Path, capsys: Capt
     assert (summary["classes"], summary["train_images"], summary["test_images"]) == (list(COLORS), 12, 6)
     assert arrays["test/label"].tolist() == [0, 0, 1, 1, 2, 2]
     assert prototypes(model, tmp_path / "out", "--dataset", "folder") == 2
-    assert "`--data` must name the folder that has train/ and val/" in capsys.readouterr().err
+    assert "`--data` must name the folder with train/ and val/" in capsys.readouterr().err
     (tmp_path / "data/val/red/1.png").write_bytes(b"no picture")
     assert prototypes(model, tmp_path / "out", "--dataset", "folder", "--data", str(tmp_path / "data")) == 1
     assert "red/1.png must be a whole picture" in capsys.readouterr().err
@@ -195,18 +157,18 @@ def test_a_linear_head_and_other_classes_are_refused(tmp_path: Path, capsys: Cap
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--protocol", "papers"], "did you mean 'paper'?"),
-        (["--dataset", "mnist"], "`--dataset` must be one of digits, got 'mnist'"),
+        (["--variant", "paper"], "`--variant` must be left out"),
+        (["--dataset", "mnits"], "did you mean 'mnist'"),
         (["--neighbors", "0"], "`--neighbors` must be at least 1, got 0"),
         (["--decisions", "99"], "`--decisions` must be 1 to 24, got 99"),
         (["--limit", "0"], "`--limit` must be at least 1, got 0"),
-        (["--classes", "ten"], "`--classes` must be one of 0, 1, 2"),
+        (["--classes", "ten"], "`--classes` must be one of pattern 0, pattern 1"),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(
-    one_layer: Path, tmp_path: Path, capsys: Capture, words: list[str], message: str
+    trained: Path, tmp_path: Path, capsys: Capture, words: list[str], message: str
 ) -> None:
-    assert prototypes(one_layer, tmp_path / "out", *words) == 2
+    assert prototypes(trained, tmp_path / "out", *words) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.count("\n") == 1
@@ -216,10 +178,23 @@ def test_bad_usage_is_one_line_and_status_2(
 
 def test_a_folder_without_a_classifier_is_refused(tmp_path: Path, capsys: Capture) -> None:
     assert prototypes(tmp_path, tmp_path / "out") == 2
-    assert "FOLDER must be what `harmax vision --output` named" in capsys.readouterr().err
-    other = Run.create(tmp_path, experiment="toy_cases", version=1, profile="smoke", spec={}, cells={}).folder
-    assert prototypes(other, tmp_path / "out") == 2
-    assert "FOLDER must be a run of `mnist`, got one of `toy_cases`" in capsys.readouterr().err
+    assert "FOLDER must be the output of a finished `harmax vision`" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_it_works_without_the_laboratory(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harmax.plugins.entry_points", lambda group: [])
+    assert prototypes(trained, tmp_path, "--limit", "20", "--decisions", "1") == 0
+    assert read(tmp_path)[1]["dataset"] == "generated"
+
+
+def test_without_matplotlib_it_says_what_to_install(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert prototypes(trained, tmp_path / "out") == 2
+    assert 'run pip install "harmax[figures]"' in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_decisions_are_right_ones_of_every_degree_and_the_surest_mistakes() -> None:

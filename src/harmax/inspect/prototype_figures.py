@@ -1,4 +1,4 @@
-"""Pictures of a classifier's prototypes: its centers, what lies next to them, and why an image went where it did.
+"""Figures of a classifier's prototypes: its centers, the images nearest to them, and the reasons for a decision.
 
 Every function takes plain arrays. A picture is (H, W) or, in color, (3, H, W) with values from 0 to 1.
 """
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.figures import HEAD_STYLES
-from harmax.heads.prototypes import PrototypeView
-from harmax_lab.kit import drawing
+from harmax.figures import HEAD_STYLES, class_color, new_figure
+from harmax.inspect.prototypes import PrototypeView
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
 WRONG = HEAD_STYLES["cross_entropy"].color
 WINNER, RUNNER_UP = HEAD_STYLES["harmonic"].color, "#999999"
 SIGNED, INK = "RdBu_r", "Greys"  # white is 0 in both
-MOST = 24  # rows of a figure; more cannot be read
-LINE = 12  # letters of a class's name above a picture, and of a line of it beside one
+MOST = 24  # rows of a figure; with more rows it cannot be read
+LINE = 12  # letters of a class name above a picture, or per line beside it
 
 
 def draw_centers(pictures: np.ndarray, names: Sequence[str], *, columns: int = 10) -> "Figure":
-    """Draw the centers of a one-layer classifier, gray ones with their sign on one scale for all.
+    """Draw the centers of a one-layer classifier. Gray ones show their sign, on one scale for all.
 
     Args:
-        pictures: as `center_pictures` gives them, (V, H, W) or (V, 3, H, W).
-        names: of the classes, V.
-        columns: pictures side by side.
+        pictures: the result of `center_pictures`, (V, H, W) or (V, 3, H, W).
+        names: of the V classes.
+        columns: number of pictures side by side.
     """
     _check_names(names, len(pictures))
     columns = min(columns, len(pictures))
     rows = -(-len(pictures) // columns)
-    figure = drawing.new_figure(max(1.05 * columns + 0.6, 4), 1.3 * rows + 0.2)
+    figure = new_figure(max(1.05 * columns + 0.6, 4), 1.3 * rows + 0.2)
     grid = figure.subplots(rows, columns, squeeze=False)
     reach = float(np.abs(pictures).max())
     shown: list[AxesImage] = []
@@ -61,23 +60,23 @@ def draw_nearest(
     classes: Sequence[int] | None = None,
     centers: np.ndarray | None = None,
 ) -> "Figure":
-    """Draw a row a center: the center itself where it is a picture, and the training images nearest to it.
+    """Draw one row per center: the training images nearest to it, after the center itself if it is a picture.
 
-    Above each image stands its distance; an image of another class has its class there too, and a frame.
+    The distance is written above each image. An image of another class gets its class name and a frame.
 
     Args:
         images: (V, K, H, W) or (V, K, 3, H, W), nearest first.
         distances: (V, K).
         labels: the images' true classes, (V, K).
         names: of all classes.
-        classes: which centers the V rows are; None: the first V.
-        centers: their pictures, (V, H, W) or (V, 3, H, W), for one-layer classifiers.
+        classes: which classes the V rows are. None: the first V.
+        centers: pictures of these centers, (V, H, W) or (V, 3, H, W), for one-layer classifiers.
     """
     _check_rows("centers", len(images))
     rows, neighbors = distances.shape
     own = range(rows) if classes is None else classes
     first = int(centers is not None)
-    figure = drawing.new_figure(0.95 * (neighbors + first) + 1.2, 1.16 * rows + 0.35)
+    figure = new_figure(0.95 * (neighbors + first) + 1.2, 1.16 * rows + 0.35)
     grid = figure.subplots(rows, neighbors + first, squeeze=False)
     reach = float(np.abs(centers).max()) if centers is not None else 1.0
     for row, (line, number) in enumerate(zip(grid, own, strict=True)):
@@ -103,17 +102,17 @@ def draw_nearest(
 def draw_decisions(
     images: np.ndarray, view: PrototypeView, labels: np.ndarray, names: Sequence[str], prototypes: np.ndarray
 ) -> "Figure":
-    """Draw a row an image: the image, the nearest and the second nearest prototype, and how far both are.
+    """Draw one row per image: the image, the nearest and the second nearest prototype, and both distances.
 
     Args:
-        images: (N, H, W) or (N, 3, H, W); a few.
-        view: of the same images, as `prototype_view` gives it.
+        images: (N, H, W) or (N, 3, H, W), at most 24.
+        view: the result of `prototype_view` for these images.
         labels: their true classes, (N,).
-        names: of all classes, V.
-        prototypes: a picture a class, (V, H, W) or (V, 3, H, W): its center, or the image nearest to that.
+        names: of all V classes.
+        prototypes: one picture per class, (V, H, W) or (V, 3, H, W): its center, or the image nearest to it.
     """
     _check_rows("images", len(images))
-    figure = drawing.new_figure(7.2, 1.22 * len(images) + 0.6)
+    figure = new_figure(7.2, 1.22 * len(images) + 0.6)
     grid = figure.subplots(len(images), 4, squeeze=False, width_ratios=[1, 1, 1, 3.2])
     reach = float(np.abs(prototypes).max())
     ink = float(images.max())
@@ -135,24 +134,24 @@ def draw_decisions(
 
 
 def draw_abstention(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, least: float = 0.1) -> "Figure":
-    """Draw accuracy against coverage, a line a score.
+    """Draw accuracy against coverage, one line per score.
 
     Args:
-        curves: label to (coverage, accuracy), as `abstention_curve` gives them; a label that names a head
-            (`HEAD_STYLES`) is drawn and worded as that head is everywhere.
-        least: the coverage from which on it is drawn: with a few images accuracy is noise.
+        curves: label to (coverage, accuracy), as in the result of `abstention_curve`. A label that is a key of
+            `HEAD_STYLES` gets that head's color, line and name.
+        least: the smallest coverage to draw. The accuracy of very few images is noise.
     """
-    figure = drawing.new_figure(5.2, 3.6)
+    figure = new_figure(5.2, 3.6)
     axes = figure.subplots()
     dashes = ("-", "--", "-.", ":")
     for index, (label, (coverage, accuracy)) in enumerate(curves.items()):
         style = HEAD_STYLES.get(label)
-        # A step a threshold: between two, nothing can be chosen.
+        # Steps, because there is nothing to choose between two thresholds.
         axes.step(
             coverage[coverage >= least],
             100 * accuracy[coverage >= least],
             where="post",
-            color=style.color if style else drawing.class_color(index),
+            color=style.color if style else class_color(index),
             linestyle=style.line if style else dashes[index % len(dashes)],
             label=style.label if style else label,
         )
@@ -184,7 +183,7 @@ def _draw_bars(axes: "Axes", view: PrototypeView, row: int) -> None:
 
 
 def _draw_picture(axes: "Axes", picture: np.ndarray, *, reach: float | None = None, top: float | None = None) -> Any:
-    """Draw one picture: in color, with its sign up to `reach`, or as ink from 0 to `top` (its own greatest)."""
+    """Draw one picture: in color, signed up to `reach`, or as ink from 0 to `top` (None: its maximum)."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(False)
@@ -203,15 +202,17 @@ def _frame(axes: "Axes", color: str) -> None:
 
 
 def _digits(distance: float) -> str:
-    """Return three digits, zeros at the end included, so that a row of distances reads as one column would."""
+    """Return three digits, trailing zeros included, so that distances in a row are easy to compare."""
     return f"{distance:#.3g}".rstrip(".")
 
 
 def _check_names(names: Sequence[str], classes: int) -> None:
     if len(names) != classes:
-        raise ValueError(f"`names` must be {classes}, one a class, got {len(names)}; pass them in order.")
+        raise ValueError(
+            f"`names` must be {classes}, one per class, got {len(names)}; pass them in the classes' order."
+        )
 
 
 def _check_rows(what: str, rows: int) -> None:
     if not 1 <= rows <= MOST:
-        raise ValueError(f"`images` must be of 1 to {MOST} {what}, got {rows}; choose the ones to show.")
+        raise ValueError(f"`images` must have 1 to {MOST} {what}, got {rows}; choose the ones to show.")

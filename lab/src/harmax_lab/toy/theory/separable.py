@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harmax.functional import harmonic_loss
+from harmax_lab.ensemble.rows import Record, descend
 from harmax_lab.kit.experiment import Cell, Progress, Spec
 from harmax_lab.toy.toy_cases import cross_entropy
 
@@ -166,7 +167,7 @@ class Trajectory(NamedTuple):
 
 
 def recorded_steps(steps: int) -> list[int]:
-    """Return 0, twelve steps a decade, and the last one."""
+    """Return 0, twelve steps per decade, and the last one."""
     decades = math.log10(steps)
     return sorted({0, steps, *(round(10 ** (tick / 12)) for tick in range(math.ceil(12 * decades)))})
 
@@ -181,18 +182,9 @@ def train(spec: TheorySpec, arm: str, blobs: Sequence[Blobs], seeds: Sequence[in
     # A step moves each seed by its own gradient, and the losses are summed, so stacking changes no run.
     optimizer = torch.optim.SGD(parameters, lr=spec.learning_rate)
     losses_of = torch.func.vmap(lambda points, weight, bias: loss_of(arm, points, target, weight, bias))
-    steps = recorded_steps(spec.steps)
-    keep = set(steps)
-    history: list[tuple[Tensor, ...]] = []
-    for step in range(spec.steps + 1):
-        optimizer.zero_grad()
-        losses = losses_of(points, weight, bias)
-        losses.sum().backward()
-        if step in keep:
-            now = (losses, weight, cast(Tensor, weight.grad), bias)
-            history.append(tuple(tensor.detach().clone() for tensor in now))
-        if step % 250 == 0:
-            progress(step / spec.steps, f"{arm}, {points.shape[1]} points, {features} features")
-        if step < spec.steps:
-            optimizer.step()
-    return Trajectory(torch.tensor(steps), *(torch.stack(series) for series in zip(*history, strict=True)))
+    message = f"{arm}, {points.shape[1]} points, {features} features"
+    kept = Record(
+        recorded_steps(spec.steps), lambda losses: (losses, weight, cast(Tensor, weight.grad), bias), progress, message
+    )
+    descend(range(spec.steps + 1), lambda step: losses_of(points, weight, bias), optimizer, kept)
+    return Trajectory(torch.tensor(kept.steps), *kept.stacked())

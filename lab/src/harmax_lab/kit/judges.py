@@ -1,0 +1,158 @@
+"""Rules by which claims are judged, with their statistics in one place.
+
+A rule about several things at once (five tasks, thirteen rivals) holds where every one of them holds with its 95 %
+interval: that needs no correction. It is broken where one of them clearly goes the other way. That one is a choice
+among several, so the level of the interval that breaks it is shared among them.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from harmax.analysis import Interval, PairedDifference
+from harmax_lab.kit.claims import Finding
+from harmax_lab.kit.results import Results
+
+SIGNIFICANT = 0.05
+LEAST_SEEDS = 10  # with fewer, an interval over seeds says little
+Judge = Callable[[Results[Any, Any]], Finding]
+
+
+def shared_level(number: int) -> float:
+    """Return the level of each of some intervals that together keep 95 %.
+
+    >>> round(shared_level(5), 6)
+    0.99
+    """
+    return 1 - SIGNIFICANT / number
+
+
+def pairs_of(difference: PairedDifference | None) -> int:
+    """Return how many pairs a comparison rests on."""
+    return 0 if difference is None else difference.greater + difference.less + difference.ties
+
+
+def side(difference: PairedDifference | None, *, least: int = LEAST_SEEDS) -> int:
+    """Return 1 where a difference lies above 0 with its interval, -1 where below; 0 where neither or too few pairs."""
+    if pairs_of(difference) < least:
+        return 0
+    assert difference is not None
+    above = difference.difference.above(0)
+    return 0 if above is None else 1 if above else -1
+
+
+class Everywhere(NamedTuple):
+    """What `everywhere` found: whether the claim holds, and each difference with the side on which it lies."""
+
+    holds: bool | None
+    found: Mapping[Any, PairedDifference | None]
+    sides: Mapping[Any, int]
+
+
+def everywhere(
+    things: Iterable[Any],
+    compare: Callable[[Any, float], PairedDifference | None],
+    *,
+    wanted: int = 1,
+    ignored: Callable[[Any], bool] = lambda thing: False,
+) -> Everywhere:
+    """Judge a claim about every one of some things: each difference lies on the wanted side of 0.
+
+    Args:
+        things: the tasks, say.
+        compare: returns the difference for a thing, with an interval of a level.
+        wanted: 1 for above 0, -1 for below.
+        ignored: whether a thing says nothing either way.
+    """
+    names = list(things)
+    found = {thing: compare(thing, 0.95) for thing in names}
+    sides = {thing: side(difference) for thing, difference in found.items()}
+    counted = [thing for thing in names if not ignored(thing)]
+    broken = any(side(compare(thing, shared_level(len(names)))) == -wanted for thing in counted)
+    holds = False if broken else True if counted and all(sides[thing] == wanted for thing in counted) else None
+    return Everywhere(holds, found, sides)
+
+
+def both(*answers: bool | None) -> bool | None:
+    """Return whether all of some answers are yes: no where one is no, None where one is missing.
+
+    >>> both(True, None), both(None, False)
+    (None, False)
+    """
+    return False if False in answers else None if None in answers else True
+
+
+def listed(values: Mapping[str, Any], *, form: Callable[[Any], str] = str) -> str:
+    """Write named values as part of a sentence.
+
+    >>> listed({"harmonic": 0.5, "standard": 0.25})
+    'harmonic 0.5; standard 0.25'
+    """
+    return "; ".join(f"{name} {form(value)}" for name, value in values.items())
+
+
+def percent(value: Interval | float, digits: int = 2) -> str:
+    """Write a share, or an interval of shares, in percent.
+
+    >>> percent(Interval(0.5, 0.25, 0.75), 0)
+    '50 % [25, 75]'
+    """
+    if isinstance(value, Interval):
+        estimate, low, high = (f"{100 * one:.{digits}f}" for one in value)
+        return f"{estimate} % [{low}, {high}]"
+    return f"{100 * value:.{digits}f} %"
+
+
+def every_run(test: Callable[[Any], bool], metric: str, words: str) -> Judge:
+    """Return a judge by whether a metric of every run passes a test; `words` say what passing is."""
+
+    def judge(results: Results[Any, Any]) -> Finding:
+        passing = sum(test(value) for value in results.metric(metric))
+        return Finding(
+            passing == len(results),
+            f"{passing} of {len(results)} runs {words}.",
+            {"runs": len(results), "passing": passing},
+        )
+
+    return judge
+
+
+def ahead(metric: str, *, of: Any, over: Any, field: str = "head", scale: float = 1.0, words: str) -> Judge:
+    """Return a judge by the paired difference of a metric between two arms: it must lie above 0.
+
+    Args:
+        metric: of a run.
+        of: the arm that should be ahead.
+        over: the other one.
+        field: of a cell, in which they differ.
+        scale: a factor, such as 100 for points.
+        words: what the metric is, for the sentence.
+    """
+
+    def judge(results: Results[Any, Any]) -> Finding:
+        apart = results.paired(metric, field, of, over, scale=scale)
+        means = {str(arm): results.where(**{field: arm}).metric(metric).mean(scale=scale) for arm in (of, over)}
+        return Finding(
+            apart.difference.above(0) if apart else None,
+            f"{words}: {listed(means)}.",
+            {"difference": apart.difference if apart else None, **means},
+        )
+
+    return judge
+
+
+def reaches(metric: str, bar: float, *, by: str = "head", words: str) -> Judge:
+    """Return a judge by whether the mean of a metric passes a bar with its interval, in every arm.
+
+    Args:
+        metric: of a run.
+        bar: to be passed.
+        by: the field of a cell whose values are judged apart.
+        words: what the metric is, for the sentence.
+    """
+
+    def judge(results: Results[Any, Any]) -> Finding:
+        means = {str(arm): own.metric(metric).mean() for arm, own in results.groups(by).items()}
+        answers = [mean.above(bar) if mean else None for mean in means.values()]
+        return Finding(both(*answers), f"{words}: {listed(means)}; the bar is {bar:g}.", means)
+
+    return judge

@@ -1,0 +1,185 @@
+"""The finished cells of a run as a small table: choose rows by field, take a value from each, pair two arms.
+
+>>> found = results.where(task="lattice", head="harmonic").metric("accuracy")   # doctest: +SKIP
+>>> found.mean(), found.by("seed")   # doctest: +SKIP
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from harmax.analysis import Interval, PairedDifference, bootstrap_interval, paired_difference
+from harmax_lab.kit.store import CellResult
+
+S = TypeVar("S")
+C = TypeVar("C")
+Test = Callable[[Any], bool]
+
+
+def where(*tests: Test, **fields: Any) -> Test:
+    """Return a test of cells: all of some tests hold, and each field has the value, or one of a tuple's values.
+
+    >>> from types import SimpleNamespace
+    >>> where(task=("lattice", "tree"), seed=0)(SimpleNamespace(task="tree", seed=0))
+    True
+    """
+
+    def test(cell: Any) -> bool:
+        for name, wanted in fields.items():
+            value = getattr(cell, name)
+            if value != wanted and not (isinstance(wanted, tuple) and value in wanted):
+                return False
+        return all(one(cell) for one in tests)
+
+    return test
+
+
+class Results(Mapping[C, CellResult], Generic[S, C]):
+    """Finished cells with their results, and all cells that were wanted.
+
+    Args:
+        spec: the settings of the run.
+        found: the finished cells.
+        wanted: every cell that the spec asks for, finished or not; None: those that are finished.
+    """
+
+    def __init__(self, spec: S, found: Mapping[C, CellResult], wanted: Sequence[C] | None = None) -> None:
+        self.spec, self._found = spec, found
+        self.wanted = tuple(found if wanted is None else wanted)
+
+    def __getitem__(self, cell: C) -> CellResult:
+        return self._found[cell]
+
+    def __iter__(self) -> Iterator[C]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every wanted cell is finished."""
+        return all(cell in self._found for cell in self.wanted)
+
+    def where(self, *tests: Test, **fields: Any) -> "Results[S, C]":
+        """Keep the cells that pass the tests and have the fields, as in `where`."""
+        test = where(*tests, **fields)
+        found = {cell: result for cell, result in self._found.items() if test(cell)}
+        return Results(self.spec, found, [cell for cell in self.wanted if test(cell)])
+
+    def distinct(self, field: str) -> list[Any]:
+        """List the values of a field among the finished cells, each once, in the order of the cells."""
+        return list(dict.fromkeys(getattr(cell, field) for cell in self))
+
+    def groups(self, *fields: str) -> dict[Any, "Results[S, C]"]:
+        """Split the finished cells by one field, or by several (then a key is a tuple)."""
+        wanted = _grouped(((cell, None) for cell in self.wanted), fields)
+        return {
+            key: Results(self.spec, dict(rows), [cell for cell, _ in wanted[key]])
+            for key, rows in _grouped(self.items(), fields).items()
+        }
+
+    def metric(self, name: str) -> "Column[C]":
+        """Take one metric from every finished cell."""
+        return self.take(lambda cell, result: result.metrics[name])
+
+    def curve(self, name: str) -> "Column[C]":
+        """Take one curve from every finished cell."""
+        return self.take(lambda cell, result: result.curves[name])
+
+    def array(self, name: str) -> "Column[C]":
+        """Take one array from every finished cell that has it."""
+        return self.take(lambda cell, result: result.arrays.get(name)).present
+
+    def take(self, value: Callable[[C, CellResult], Any]) -> "Column[C]":
+        """Compute one value for every finished cell."""
+        return Column([(cell, value(cell, result)) for cell, result in self.items()])
+
+    def pairs(
+        self, metric: str, field: str, of: Any, over: Any, *, on: str | tuple[str, ...] = "seed"
+    ) -> dict[Any, tuple[Any, Any]]:
+        """Return the metric of two arms, which differ in a field, by what makes a pair; both must have a value."""
+        keys = (on,) if isinstance(on, str) else on
+        one, two = (self.where(**{field: arm}).metric(metric).present.by(*keys) for arm in (of, over))
+        return {key: (one[key], two[key]) for key in one if key in two}
+
+    def paired(
+        self,
+        metric: str,
+        field: str,
+        of: Any,
+        over: Any,
+        *,
+        on: str | tuple[str, ...] = "seed",
+        scale: float = 1.0,
+        statistic: str = "mean",
+        level: float = 0.95,
+    ) -> PairedDifference | None:
+        """Compare two arms pair by pair: by how much is the metric `of` one larger than `over` the other?
+
+        Args:
+            metric: what is compared; a pair in which either is None or missing is left out.
+            field: of a cell, in which the arms differ.
+            of: the value of the field for the first arm.
+            over: for the second.
+            on: the fields that make a pair.
+            scale: a factor, such as 100 for points.
+            statistic: "mean" or "median" of the differences.
+            level: of the interval.
+        """
+        found = self.pairs(metric, field, of, over, on=on).values()
+        if not found:
+            return None
+        first, second = ([scale * value for value in arm] for arm in zip(*found, strict=True))
+        return paired_difference(first, second, statistic=statistic, level=level)
+
+
+class Column(Generic[C]):
+    """One value per cell."""
+
+    def __init__(self, pairs: Sequence[tuple[C, Any]]) -> None:
+        self._pairs = pairs
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    @property
+    def values(self) -> list[Any]:
+        """The values, in the order of the cells."""
+        return list(self)
+
+    @property
+    def present(self) -> "Column[C]":
+        """Leave out cells without a value."""
+        return Column([(cell, value) for cell, value in self._pairs if value is not None])
+
+    def by(self, *fields: str) -> dict[Any, Any]:
+        """Key the values by one field of their cells, or by several (then a key is a tuple); no two may share one."""
+        found = _grouped(self._pairs, fields)
+        twice = next((key for key, values in found.items() if len(values) > 1), None)
+        if twice is not None:
+            raise ValueError(f"`by` needs fields that tell all cells apart, but two cells have {fields} = {twice}.")
+        return {key: value for key, ((_, value),) in found.items()}
+
+    def mean(self, *, scale: float = 1.0, level: float = 0.95) -> Interval | None:
+        """Return the mean of the values that are present with its bootstrap interval; None without any."""
+        return self._interval("mean", scale, level)
+
+    def median(self, *, scale: float = 1.0, level: float = 0.95) -> Interval | None:
+        """Return the median of the values, None counting as infinity, with its bootstrap interval; None without any."""
+        return self._interval("median", scale, level)
+
+    def _interval(self, statistic: str, scale: float, level: float) -> Interval | None:
+        found = self.present.values if statistic == "mean" else self.values
+        scaled = [None if value is None else scale * value for value in found]
+        return bootstrap_interval(scaled, statistic=statistic, level=level) if scaled else None
+
+
+def _grouped(pairs: Any, fields: tuple[str, ...]) -> dict[Hashable, list[tuple[Any, Any]]]:
+    groups: dict[Hashable, list[tuple[Any, Any]]] = {}
+    for cell, value in pairs:
+        key = tuple(getattr(cell, field) for field in fields)
+        groups.setdefault(key[0] if len(fields) == 1 else key, []).append((cell, value))
+    return groups

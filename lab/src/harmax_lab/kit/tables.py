@@ -1,0 +1,84 @@
+"""Tables as lists of columns: a title, the things that rows are about, and one function per column."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from harmax.analysis import Interval, PairedDifference
+
+R = TypeVar("R")
+Column = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values under a title; every row has the same keys."""
+
+    title: str
+    rows: tuple[Mapping[str, Any], ...]
+
+
+def tabulate(title: str, rows: Iterable[R], columns: Mapping[str, Callable[[R], Any]]) -> Table:
+    """Make a table: each column is a heading and a function of what a row is about.
+
+    >>> tabulate("Squares", [1, 2], {"n": lambda n: n, "n^2": lambda n: n * n}).rows[1]
+    {'n': 2, 'n^2': 4}
+    """
+    return Table(title, tuple({heading: value(row) for heading, value in columns.items()} for row in rows))
+
+
+def combinations(**fields: Iterable[Any]) -> list[SimpleNamespace]:
+    """List every combination of some fields' values, the last field varying fastest, with a name for each value.
+
+    >>> [(at.task, at.seed) for at in combinations(task=("a", "b"), seed=(0, 1))]
+    [('a', 0), ('a', 1), ('b', 0), ('b', 1)]
+    """
+    return [SimpleNamespace(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
+
+
+def in_epochs(found: Interval | None) -> str:
+    """Write an interval of epochs: whole and half ones, and infinity.
+
+    >>> in_epochs(Interval(1032.0, 870.5, float("inf")))
+    '1032 [870.5, inf]'
+    """
+    return "none" if found is None else f"{found.estimate:g} [{found.low:g}, {found.high:g}]"
+
+
+def yes_or_no(answer: bool) -> str:
+    """Write an answer for a table."""
+    return "yes" if answer else "no"
+
+
+def paired_columns(
+    found: Callable[[Any], PairedDifference | None],
+    difference: str = "mean [95 %]",
+    greater: str = "higher on",
+    less: str = "lower on",
+    form: Callable[[Any], str] = str,
+    *,
+    less_first: bool = False,
+) -> dict[str, Column]:
+    """Return five columns of a comparison over pairs: the difference, on how many seeds, and two p-values.
+
+    Args:
+        found: returns a row's comparison; None where there is no pair.
+        difference: heading of the difference with its interval.
+        greater: heading of the number of pairs in which the first arm is greater.
+        less: heading of the number in which it is less.
+        form: writes the interval.
+        less_first: whether the column `less` comes before `greater`.
+    """
+
+    def value(get: Callable[[PairedDifference], Any]) -> Column:
+        return lambda row: get(one) if (one := found(row)) is not None else None
+
+    counts = {greater: value(lambda one: one.greater), less: value(lambda one: one.less)}
+    return {
+        difference: value(lambda one: form(one.difference)),
+        **(dict(reversed(counts.items())) if less_first else counts),
+        "p, sign test": value(lambda one: one.sign_p),
+        "p, signed ranks": value(lambda one: one.rank_p),
+    }
