@@ -32,11 +32,12 @@ def pages() -> dict[Path, str]:
         ROOT / "benchmarks/README.md": benchmarks.sections(),
         RESULTS / "is_it_the_loss.md": loss_page.sections(RESULTS),
     }
+    rows = benchmarks.gpu_rows()
     return {
         DOCS / "api.md": api.library_page(),
         DOCS / "api_lab.md": api.laboratory_page(),
         RESULTS / "README.md": verdicts.claims_page(),
-        FIGURES / "README.md": benchmarks.figures_page(),
+        **({FIGURES / "README.md": benchmarks.figures_page(rows)} if rows else {}),
         **{path: filled(path.read_text(), made) for path, made in filled_in.items()},
     }
 
@@ -77,7 +78,8 @@ def main() -> int:
     draw_digits()
     if (ROOT / "runs").is_dir():
         copy_results(ROOT / "runs")
-    figures.write_figures(benchmarks.gpu_rows(), FIGURES)
+    if rows := benchmarks.gpu_rows():
+        figures.write_figures(rows, FIGURES)
     # Last: the tables read what is written above.
     for path, text in pages().items():
         path.write_text(text)

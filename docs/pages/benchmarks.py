@@ -19,31 +19,39 @@ def gpu_rows() -> list[figures.Row]:
 
 
 def costs_table() -> str:
-    """The README's table: what the harmonic head costs beside compiled cross-entropy."""
+    """The README's table: the harmonic head beside compiled cross-entropy, as far as it was measured."""
     cpu = {row["impl"]: row for row in measured("loss-cpu") if tuple(figures.shape_of(row)) == SMALL_ON_CPU}
     gpu = {row["impl"]: row for row in gpu_rows() if tuple(figures.shape_of(row)) == SMALL_ON_GPU}
     gpt2 = {row["loss"]: row for row in measured("gpt2-cuda")}
     vision = {row["head"]: row for row in measured("vision-cuda")}
+    loss = "head and loss, {:,} tokens, {} features, {:,} classes"
     rows = []
 
-    def add(what: str, where: str, unit: str, theirs: float, ours: float, digits: int = 0) -> None:
-        entries = (f"{value:,.{digits}f} {unit}" for value in (theirs, ours))
+    def add(what: str, where: str, pair: Sequence[float], unit: str = "", digits: int = 0) -> None:
+        theirs, ours = pair
+        entries = (f"{value:,.{digits}f} {unit}".rstrip() for value in pair)
         rows.append([what, where, *entries, f"{ours / theirs:.2f}"])
 
-    plain, ours = cpu["cross_entropy_compiled"], cpu["chunked"]
-    loss = "head and loss, {:,} tokens, {} features, {:,} classes"
-    add(f"{loss.format(*SMALL_ON_CPU)}: time", "2 CPU cores, float32", "ms", plain["ms_p50"], ours["ms_p50"])
-    add("the same: memory beyond inputs and gradients", "2 CPU cores", "MiB", plain["peak_mib"], ours["peak_mib"])
-    plain, ours = gpu["cross_entropy_compiled"], gpu["triton_fast"]
-    add(f"{loss.format(*SMALL_ON_GPU)}: time", "H200, bfloat16", "ms", plain["ms_p50"], ours["ms_p50"], 1)
-    held = (figures.cost(row, "memory") for row in (plain, ours))
-    add("the same: memory with gradients", "H200", "MiB", *held)
-    plain, ours = gpt2["cross_entropy"], gpt2["fused"]
-    add("training GPT-2 small: tokens per second", "H200, bfloat16", "", plain["tokens_per_s"], ours["tokens_per_s"])
-    add("the same: peak memory", "H200", "GiB", plain["peak_gib"], ours["peak_gib"], 1)
-    speeds = (vision[head]["images_per_s"] for head in ("linear", "harmonic"))
-    add("training ResNet-50: images per second", "H200, bfloat16", "", *speeds)
-    return table(["what", "where", "cross-entropy", "harmonic", "ratio"], rows).replace("  |", " |")
+    def both(found: dict[str, Any], names: tuple[str, str], key: str) -> list[float]:
+        return [found[name][key] for name in names]
+
+    if cpu:
+        names = ("cross_entropy_compiled", "chunked")
+        where = "2 CPU cores, float32"
+        add(f"{loss.format(*SMALL_ON_CPU)}: time", where, both(cpu, names, "ms_p50"), "ms")
+        add("the same: memory beyond inputs and gradients", where, both(cpu, names, "peak_mib"), "MiB")
+    where = "H200, bfloat16"
+    if gpu:
+        names = ("cross_entropy_compiled", "triton_fast")
+        add(f"{loss.format(*SMALL_ON_GPU)}: time", where, both(gpu, names, "ms_p50"), "ms", 1)
+        add("the same: memory with gradients", where, [figures.cost(gpu[name], "memory") for name in names], "MiB")
+    if gpt2:
+        names = ("cross_entropy", "fused")
+        add("training GPT-2 small: tokens per second", where, both(gpt2, names, "tokens_per_s"))
+        add("the same: peak memory", where, both(gpt2, names, "peak_gib"), "GiB", 1)
+    if vision:
+        add("training ResNet-50: images per second", where, both(vision, ("linear", "harmonic"), "images_per_s"))
+    return table(["what", "where", "cross-entropy", "harmonic", "ratio"], rows)
 
 
 def cpu_table(rows: Sequence[Any]) -> str:
@@ -78,16 +86,23 @@ def gpu_table(rows: Sequence[figures.Row]) -> str:
     return table(["tokens x D x V", "", "time, ms", "ratio", "host, ms", "memory, MiB", "error"], lines)
 
 
-def gpu_summary() -> str:
-    """Costs on a GPU at the sizes of language models."""
-    rows = gpu_rows()
+def gpu_summary(rows: Sequence[figures.Row]) -> str:
+    """Costs on a GPU at the sizes of language models; nothing without rows."""
+    if not rows:
+        return ""
     shown = [by_impl[impl] for by_impl in figures.anchors(rows).values() for impl in SHOWN_ON_GPU if impl in by_impl]
-    return f"Measured on one {rows[0]['gpu']}, {rows[0]['dtype']}, torch {rows[0]['torch']}.\n\n{gpu_table(shown)}"
+    others = {"liger": "Liger's fused cross-entropy", "cut_cross_entropy": "Cut Cross-Entropy (CCE)"}
+    named = " and ".join(words for impl, words in others.items() if any(row["impl"] == impl for row in shown))
+    beside = f", beside {named}" if named else ""
+    where = f"Measured on one {rows[0]['gpu']}, {rows[0]['dtype']}, torch {rows[0]['torch']}{beside}."
+    return f"{where}\n\n{gpu_table(shown)}"
 
 
 def steps_table(name: str, caption: str, columns: Sequence[str], line: Callable[[Any], list[str]]) -> str:
     """Training steps of a whole model, one row of `harmax bench NAME` each; the caption may name keys of a row."""
     rows = measured(f"{name}-cuda")
+    if not rows:
+        return ""
     where = f"one {rows[0]['gpu']}, torch {rows[0]['torch']} (`harmax bench {name}`)."
     return f"{caption.format(**rows[0])}, {where}\n\n{table(columns, [line(row) for row in rows])}"
 
@@ -142,13 +157,14 @@ def ensemble_table() -> str:
 
 def import_words() -> str:
     """What the import costs."""
-    (row,) = measured("import-cpu")
-    return f"`import harmax` adds {row['ms_p50']:.0f} ms to `import torch` (median; {row['ms_max']:.0f} ms at most)."
+    return "\n".join(
+        f"`import harmax` adds {row['ms_p50']:.0f} ms to `import torch` (median; {row['ms_max']:.0f} ms at most)."
+        for row in measured("import-cpu")
+    )
 
 
-def figures_page() -> str:
+def figures_page(rows: Sequence[figures.Row]) -> str:
     """The text of benchmarks/figures/README.md."""
-    rows = gpu_rows()
     parts = [
         "# What the loss costs on a GPU: every row",
         f"Head and loss, forward and backward, {rows[0]['dtype']}. Made by `harmax bench loss --device cuda` on one "
@@ -169,7 +185,7 @@ def sections() -> dict[str, str]:
     return {
         "loss-cpu": cpu_table(measured("loss-cpu")),
         "loss-cpu-1-thread": cpu_table(measured("loss-cpu-1-thread")),
-        "loss-cuda": gpu_summary(),
+        "loss-cuda": gpu_summary(gpu_rows()),
         "gpt2": gpt2_table(),
         "vision": vision_table(),
         "ensembles": ensemble_table(),
