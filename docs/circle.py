@@ -16,7 +16,7 @@ import argparse
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -154,7 +154,7 @@ def draw_numbers(axes: "Axes", xy_V2: np.ndarray, last_VD: np.ndarray) -> None:
     for number, (x, y) in enumerate(xy_V2.tolist()):
         above = 2 + number  # a dot in front hides the label behind it, not only its dot
         axes.scatter(x, y, s=190, c=colors[number], edgecolors="white", linewidths=0.8, zorder=above)
-        style = {"fontsize": 7.5, "color": "white", "fontweight": "bold"}
+        style: dict[str, Any] = {"fontsize": 7.5, "color": "white", "fontweight": "bold"}
         axes.text(x, y, str(number), ha="center", va="center_baseline", zorder=above, **style)
 
 

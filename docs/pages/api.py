@@ -67,7 +67,7 @@ def _page(title: str, beside: str, modules: dict[str, str], notes: dict[str, str
     done: set[int] = set()
     for place, words in modules.items():
         module = importlib.import_module(place)
-        names = NO_LIST.get(place) or getattr(module, "__all__", ()) or _defined_in(module)
+        names: Sequence[str] = NO_LIST.get(place) or getattr(module, "__all__", None) or _defined_in(module)
         things = {name: getattr(module, name) for name in names if not name.startswith("__")}
         new = {name: thing for name, thing in things.items() if id(thing) not in done}
         documented = {name: thing for name, thing in new.items() if callable(thing) and inspect.getdoc(thing)}

@@ -33,11 +33,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 def filled(text: str, made: dict[str, str]) -> str:
     """Return a page with what is made put between its markers, `<!-- name: ... -->` and `<!-- /name -->`."""
     for name, content in made.items():
-        pattern = rf"(<!-- {name}:[^\n]*-->\n).*?(<!-- /{name} -->)"
-        filling = f"\n{content}\n\n" if content else ""
-        text, count = re.subn(pattern, lambda match, new=filling: f"{match[1]}{new}{match[2]}", text, flags=re.DOTALL)
-        if count != 1:
-            raise ValueError(f"a page must have the markers of {name!r} once, got them {count} times; add or remove.")
+        found = list(re.finditer(rf"<!-- {name}:[^\n]*-->\n(.*?)<!-- /{name} -->", text, flags=re.DOTALL))
+        if len(found) != 1:
+            raise ValueError(
+                f"a page must have the markers of {name!r} once, got them {len(found)} times; add or remove some."
+            )
+        start, end = found[0].span(1)
+        text = text[:start] + (f"\n{content}\n\n" if content else "") + text[end:]
     return text
 
 
