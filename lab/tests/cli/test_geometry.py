@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, T
 from harmax.cli.main import main
 from harmax.data.words import SAMPLE_PAIRS
 from harmax.hf import from_gpt2
-from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
+from harmax.train.language.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
 from harmax_lab.language.embedding import QUERIES
 from threads import one_thread
 from token_shards import write_vocabulary

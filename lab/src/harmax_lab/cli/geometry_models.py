@@ -100,7 +100,7 @@ def load_config(model: str) -> Any:
         from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     import harmax.hf
-    import harmax.train.gaussian  # noqa: F401  (both tell transformers about models of ours)
+    import harmax.train.language.gaussian  # noqa: F401  (both tell transformers about models of ours)
 
     folder = Path(model)
     is_name = not folder.exists() and re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?", model)

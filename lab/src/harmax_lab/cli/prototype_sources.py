@@ -122,7 +122,7 @@ def _from_run(folder: Path, wishes: Wishes) -> Subject:
 
 
 def _from_model(folder: Path, run: Path, wishes: Wishes) -> Subject:
-    from harmax.train.checkpoint_folder import find_checkpoints
+    from harmax.train.checkpoint import find_checkpoints
     from harmax.train.vision.data import check_classes
     from harmax.train.vision.model import load_classifier
 

@@ -1,4 +1,4 @@
-"""Checkpoints: whole or not there, of one spec, and the last good one survives."""
+"""Resuming: from the newest complete checkpoint, bit for bit, and only where everything belongs together."""
 
 import json
 import resource
@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from harmax.errors import DamagedError
-from harmax.train.checkpoint_folder import find_checkpoints
-from harmax.train.generated import generate_shards
-from harmax.train.pretrain import pretrain
-from train.tiny import curve, spec, weights
+from harmax.train.checkpoint import find_checkpoints
+from harmax.train.language.text import generate_shards
+from harmax.train.language.train import pretrain
+from train.language.tiny import curve, spec, weights
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_a_disk_that_is_full_leaves_the_last_good_one(run: Path, half: Path) -> 
             resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))  # the next larger file cannot be written
 
     try:
-        with pytest.raises(OSError, match=r"checkpoint of step 20 must fit .* the last good one \(step 16\) is kept"):
+        with pytest.raises(OSError, match=r"step 20 could not be written .* the last good one \(step 16\) is kept"):
             pretrain(spec(), half, device="cpu", progress=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -101,7 +101,7 @@ def test_a_disk_that_is_full_leaves_the_last_good_one(run: Path, half: Path) -> 
 
 def test_a_checkpoint_of_another_spec(half: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"with `exponent` None there and 9.0 here, `lr` 0.01 there and 0.02 here; give"
+        ValueError, match=r"settings: `exponent` \(None there, 9.0 here\), `lr` \(0.01 there, 0.02 here\); give"
     ):
         pretrain(spec(lr=0.02, exponent=9.0), half, device="cpu")
     assert steps(half) == [16]
@@ -117,22 +117,22 @@ def test_where_and_how_fast_may_change(run: Path, half: Path) -> None:
 def test_a_checkpoint_of_other_data(half: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     generate_shards(tmp_path / "other", vocab=50, seed=3)
-    with pytest.raises(ValueError, match="`state` must be of the same shards"):
+    with pytest.raises(ValueError, match=r"with other data: its train split has the checksum .* give the data"):
         pretrain(spec(data=tmp_path / "other"), half, device="cpu")
 
 
-@pytest.mark.parametrize("damage", ["other bytes", "nothing"])
-def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("words", ["is not what was written", "is missing"])
+def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path, words: str) -> None:
     output = tmp_path / "run"
     shutil.copytree(run, output)
     (path,) = (output / "checkpoints" / "step-00000020").glob("*.safetensors")
-    if damage == "nothing":
+    if words == "is missing":
         path.unlink()
     else:
         data = bytearray(path.read_bytes())
         data[-5] ^= 1
         path.write_bytes(data)
-    with pytest.raises(DamagedError, match=f"got {damage}; delete .*step-00000020' to go on from"):
+    with pytest.raises(DamagedError, match=f"safetensors {words}.*; copy it back, or delete .*step-00000020' to"):
         pretrain(spec(), output, device="cpu")
     shutil.rmtree(path.parent)
     pretrain(spec(), output, device="cpu")
@@ -150,5 +150,5 @@ def test_nothing_in_a_checkpoint_is_a_pickle(run: Path) -> None:
 
 def test_a_list_that_is_none_is_named(half: Path) -> None:
     (half / "checkpoints" / "step-00000016" / "state.json").write_text("{}")
-    with pytest.raises(DamagedError, match=r"state\.json must describe a checkpoint, got something else"):
+    with pytest.raises(DamagedError, match=r"state\.json does not describe this checkpoint: `format` is missing"):
         pretrain(spec(), half, device="cpu")
