@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from harmax.train import PretrainSpec
@@ -71,3 +72,17 @@ def test_all_processes_stop_when_torchrun_is_told_to_end_and_one_speaks(tmp_path
     assert find_checkpoints(tmp_path / "checkpoints")[-1].step == int(stop[1])
     shown = [line.split("/")[0] for line in said if line.startswith("step ")]
     assert shown == [f"step {line['step']}" for line in curve(tmp_path)], "each step once"
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "vision"])
+def test_a_closed_pipe_does_not_stop_a_training_and_is_no_success(tmp_path: Path, verb: str) -> None:
+    words = {"pretrain": "--steps 5 --warmup 1 --n-layer 1", "vision": "--epochs 1"}[verb]
+    command = f"{sys.executable} -m harmax {verb} smoke {words} --device cpu --output {tmp_path / 'run'}"
+    script = f"{command} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout.startswith("step 1/")
+    assert done.returncode == 128 + signal.SIGPIPE
+    last = {"pretrain": 5, "vision": 16}[verb]
+    assert find_checkpoints(tmp_path / "run" / "checkpoints")[-1].step == last
+    assert last_whole_line(tmp_path / "run")["step"] == last
+    assert (tmp_path / "run" / "model" / "config.json").is_file()

@@ -32,7 +32,8 @@ class TrainingFlags:
     log: tuple[str, ...] = ()
     """Also send metrics to these libraries, if installed: tensorboard, wandb."""
     change_schedule: bool = False
-    """When resuming, accept new values for the learning rate, its schedule and weight decay."""
+    """When resuming, accept new values for the learning rate, its schedule, weight decay and, in pretrain, betas and
+    clip."""
     json: bool = False
     """Print the last line of metrics as JSON."""
 

@@ -11,7 +11,11 @@ import torch
 
 from harmax.cli.main import main
 from harmax.cli.training import ShowSteps
+from harmax.train.language import PRESETS
+from harmax.train.language.presets import DESCRIPTIONS as LANGUAGE
 from harmax.train.language.step import LanguageStep
+from harmax.train.vision import VISION_PRESETS
+from harmax.train.vision.presets import DESCRIPTIONS as VISION
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ("--steps", "3", "--warmup", "1", "--n-layer", "1", "--device", "cpu")
@@ -118,3 +122,22 @@ def test_a_stop_says_where_it_goes_on(
     monkeypatch.setattr(ShowSteps, "__call__", interrupt)
     assert main(["pretrain", "smoke", *QUICK, "--output", str(tmp_path)]) == 130
     assert capsys.readouterr().err.splitlines()[-1] == "harmax: stopped; the same command resumes after step 2."
+
+
+@pytest.mark.parametrize(("verb", "descriptions"), [("pretrain", LANGUAGE), ("vision", VISION)])
+def test_help_describes_every_preset_and_every_field(
+    verb: str, descriptions: dict[str, str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert descriptions.keys() == (PRESETS if verb == "pretrain" else VISION_PRESETS).keys()
+    for name, words in descriptions.items():
+        assert name in shown
+        assert words[:40] in shown
+    with pytest.raises(SystemExit):
+        main([verb, "smoke", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Peak learning rate" in shown
+    assert "When resuming, accept new values" in shown

@@ -156,6 +156,22 @@ def test_a_checkpoint_of_another_spec_is_refused(run: Path, fields: dict[str, An
         train_classifier(spec(**fields), run, device="cpu")
 
 
+def test_another_schedule_resumes_if_asked_to(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    shutil.copytree(run, output)
+    shutil.rmtree(output / "checkpoints" / "step-00000032")
+    lower = spec(lr=0.01, warmup=1.0)
+    with pytest.raises(ValueError, match=r"`lr` \(0.2 there, 0.01 here\), .* or add --change-schedule to resume"):
+        train_classifier(lower, output, device="cpu")
+    with pytest.raises(
+        ValueError, match=r"`momentum` \(0.9 there, 0.5 here\); give the same values, or ano[^,]*$"
+    ):
+        train_classifier(spec(momentum=0.5), output, device="cpu", change_schedule=True)
+    train_classifier(lower, output, device="cpu", change_schedule=True)
+    assert curve(output)[:-2] == curve(run)[:-2]  # up to step 28
+    assert curve(output)[-1]["lr"] < curve(run)[-3]["lr"] / 10
+
+
 def test_how_often_may_change(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "checkpoints" / "step-00000028", tmp_path / "checkpoints" / "step-00000028")
     shutil.copy(run / "metrics.jsonl", tmp_path)
