@@ -56,7 +56,7 @@ def train(
     with joined(spec, device) as world:
         training = Training(recipe(spec, world), output, change_schedule=change_schedule)
         for caution in training.cautions if world.leads else ():
-            warnings.warn(caution, stacklevel=3)
+            warnings.warn(caution, stacklevel=2)
         record = training.run(progress)
         del training  # before the processes part
     return record

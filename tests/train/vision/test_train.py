@@ -163,9 +163,7 @@ def test_another_schedule_resumes_if_asked_to(run: Path, tmp_path: Path) -> None
     lower = spec(lr=0.01, warmup=1.0)
     with pytest.raises(ValueError, match=r"`lr` \(0.2 there, 0.01 here\), .* or add --change-schedule to resume"):
         train_classifier(lower, output, device="cpu")
-    with pytest.raises(
-        ValueError, match=r"`momentum` \(0.9 there, 0.5 here\); give the same values, or ano[^,]*$"
-    ):
+    with pytest.raises(ValueError, match=r"`momentum` \(0.9 there, 0.5 here\); give the same values, or ano[^,]*$"):
         train_classifier(spec(momentum=0.5), output, device="cpu", change_schedule=True)
     train_classifier(lower, output, device="cpu", change_schedule=True)
     assert curve(output)[:-2] == curve(run)[:-2]  # up to step 28
