@@ -100,7 +100,7 @@ def test_processes_share_a_run_by_the_names_of_its_cells(tmp_path: Path) -> None
     assert calls[2:] == ["group=a,seed=1"]
     assert not run(demo(calls), folder=tmp_path).pending
     assert calls[3:] == ["group=a,seed=0"]
-    with pytest.raises(ValueError, match="no cell matches 'seed'.* fields group, seed"):
+    with pytest.raises(ValueError, match=r"no cell matches 'seed'.* fields group, seed"):
         run(demo(calls), folder=tmp_path, cells="seed")
 
 

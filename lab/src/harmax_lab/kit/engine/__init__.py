@@ -130,6 +130,4 @@ def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str
         return device
     if wanted is None:
         return "cpu"
-    raise ValueError(
-        f"`{experiment.name}` computes on the CPU only, got device {wanted!r}; leave `device` out."
-    )
+    raise ValueError(f"`{experiment.name}` computes on the CPU only, got device {wanted!r}; leave `device` out.")

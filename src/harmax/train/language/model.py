@@ -1,4 +1,4 @@
-"""The model of a spec, and its loss as one module that every engine can wrap.
+"""The model, and its loss as one module that every engine can wrap.
 
 Shape suffixes: B sequences, T tokens of each, D features, V tokens of the vocabulary.
 """
@@ -13,19 +13,19 @@ from torch import Tensor, nn
 
 from harmax.errors import needs
 from harmax.hf import from_gpt2
-from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
-from harmax.train.spec import PretrainSpec
+from harmax.train.language.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
+from harmax.train.language.settings import PretrainSpec
+from harmax.train.quiet import no_progress_bars
 
 with needs("hf"):
     from transformers import GPT2Config, GPT2LMHeadModel
-    from transformers.utils import logging
 
 ROWS_MULTIPLE = 64
 IGNORED = -100
 
 
 def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
-    """Build the model with the weights that its seed gives; all heads start from the same ones."""
+    """Build the model with the weights of its seed; all heads start from the same weights."""
     sizes: dict[str, Any] = dict(
         vocab_size=spec.vocab,
         n_positions=spec.context,
@@ -58,12 +58,12 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
 
 
 class NextTokenLoss(nn.Module):
-    """A model with its loss: takes inputs and targets, (B, T) each, gives the sum of the losses of all tokens.
+    """A model with its loss: from inputs and targets, (B, T) each, to the sum of the losses of all tokens.
 
-    Rows of padding take part in nothing, and a target of -100 counts nothing, with any head.
+    Padding rows are never used, and a target of -100 does not count, with any head.
 
     Args:
-        model: of `build_model`.
+        model: from `build_model`.
         spec: what it was built for.
         impl: how the harmonic loss is computed, as in `harmonic_loss`.
     """
@@ -86,10 +86,10 @@ class NextTokenLoss(nn.Module):
         return F.cross_entropy(logits_BTV.flatten(0, 1), targets_BT.flatten(), reduction="sum", ignore_index=IGNORED)
 
     def _hidden(self, inputs_BT: Tensor) -> Tensor:
-        """What enters the head, (B, T, D).
+        """Return the input of the head, (B, T, D).
 
-        It is `transformer(inputs_BT)` without a mask: a compiled GPT2Model makes a (B, 1, T, T) one, with which there
-        is no flash attention, while attention without any is causal, and sequences here are whole.
+        It equals `transformer(inputs_BT)` and makes no mask. A compiled GPT2Model makes a mask of (B, 1, T, T), which
+        rules out flash attention. Without a mask attention is causal, and sequences here have no padding.
         """
         transformer = self.model.transformer
         hidden_BTD = transformer.wte(inputs_BT) + transformer.wpe.weight[: inputs_BT.shape[1]]
@@ -100,11 +100,11 @@ class NextTokenLoss(nn.Module):
 
 
 def save_model(spec: PretrainSpec, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write trained weights as a folder that transformers loads, padding left out where it would show.
+    """Write trained weights as a folder that transformers loads, without padding rows where these would be visible.
 
-    A linear head's scale goes into the norm before it, so that a plain GPT-2 has the trained probabilities; what leaves
-    that norm, the last hidden state, is therefore larger than it was in training. A gaussian model is loaded by
-    `harmax.train.gaussian`, and transformers alone refuses its name.
+    A linear head's scale goes into the norm before it, so that a plain GPT-2 has the trained probabilities. The last
+    hidden state is therefore larger than it was in training. A gaussian model needs `harmax.train.language.gaussian`;
+    transformers alone refuses its name.
     """
     model = build_model(spec)
     missing, unexpected = model.load_state_dict(weights, strict=False)
@@ -117,10 +117,5 @@ def save_model(spec: PretrainSpec, weights: dict[str, Tensor], folder: Path) -> 
         with torch.no_grad():
             for parameter in model.transformer.ln_f.parameters():
                 parameter.mul_(spec.logit_scale)
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # it would break into the line of this run's own progress
-    try:
+    with no_progress_bars():
         model.eval().save_pretrained(folder)
-    finally:
-        if shown:
-            logging.enable_progress_bar()

@@ -2,17 +2,17 @@
 
 import math
 
-from harmax.train.spec import PretrainSpec
+from harmax.train.language.settings import PretrainSpec
 
 
 def learning_rate(spec: PretrainSpec, step: int) -> float:
-    r"""Warm-up in a straight line, then half a cosine.
+    r"""Return the learning rate of a step: a linear warm-up, then half a cosine.
 
     .. math:: \eta(s) = \eta_{max} \frac{s}{w} \; (s \le w), \qquad
         \eta_{min} + \tfrac12 (\eta_{max} - \eta_{min}) \left(1 + \cos \pi \frac{s - w}{e - w}\right) \; (w < s \le e)
 
     Args:
-        spec: has the peak, the end, the warm-up w and the end of the decay e.
+        spec: the peak, the final rate, the warm-up w and the end of the decay e.
         step: s, from 1 on.
 
     >>> spec = PretrainSpec(lr=1.0, min_lr=0.2, warmup=10, decay_steps=110)

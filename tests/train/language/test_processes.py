@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from harmax.train.checkpoint_folder import find_checkpoints
-from harmax.train.model import build_model
-from harmax.train.pretrain import pretrain
-from train.tiny import assert_same_up_to_rounding, curve, spec, weights
+from harmax.train.checkpoint import find_checkpoints
+from harmax.train.language.model import build_model
+from harmax.train.language.train import pretrain
+from train.language.tiny import assert_same_up_to_rounding, curve, spec, weights
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
@@ -60,7 +60,7 @@ def test_a_learned_exponent_is_sharded_and_goes_on_bit_for_bit(runs: Path, tmp_p
 
 def test_all_processes_hear_that_one_could_not_write(runs: Path) -> None:
     message = (runs / "full.txt").read_text()
-    assert "the checkpoint of step 8 must fit" in message
+    assert "the checkpoint of step 8 could not be written" in message
     assert "process 0" in message
     assert "the last good one (step 4) is kept" in message
     assert [path.name for path in (runs / "full" / "checkpoints").iterdir()] == ["step-00000004"]
@@ -68,7 +68,7 @@ def test_all_processes_hear_that_one_could_not_write(runs: Path) -> None:
 
 def test_all_processes_hear_of_a_weight_that_is_no_number(runs: Path) -> None:
     message = (runs / "spoiled.txt").read_text()
-    assert "got weights or moments that are not after step 8; the checkpoint of step 4 is kept" in message
+    assert "non-finite weights or optimizer state after step 8; the checkpoint of step 4 is kept" in message
     assert [path.name for path in (runs / "spoiled" / "checkpoints").iterdir()] == ["step-00000004"]
 
 

@@ -14,10 +14,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from harmax.data.text import TokenShards
 from harmax.functional import harmonic_loss
-from harmax.train.gaussian import GaussianGPT2LMHeadModel, GaussianTokenHead
-from harmax.train.model import NextTokenLoss, build_model
-from harmax.train.pretrain import pretrain
-from train.tiny import lines, spec
+from harmax.train.language.gaussian import GaussianGPT2LMHeadModel, GaussianTokenHead
+from harmax.train.language.model import NextTokenLoss, build_model
+from harmax.train.language.train import pretrain
+from train.language.tiny import lines, spec
 
 CONTROLS: list[dict[str, Any]] = [
     {"head": "linear", "logit_scale": 3.0},
@@ -123,9 +123,9 @@ def test_a_gaussian_model_is_resized_and_generates() -> None:
 def test_scales_are_told_apart(tmp_path: Path) -> None:
     first = spec(head="gaussian", logit_scale=2.0, steps=2, decay_steps=4)
     pretrain(first, tmp_path, device="cpu")
-    with pytest.raises(ValueError, match=r"with `logit_scale` 2.0 there and 3.0 here; give"):
+    with pytest.raises(ValueError, match=r"`logit_scale` \(2.0 there, 3.0 here\); give"):
         pretrain(spec(head="gaussian", logit_scale=3.0, steps=4), tmp_path, device="cpu")
-    with pytest.raises(ValueError, match=r"with `head` gaussian there and linear here; give"):
+    with pytest.raises(ValueError, match=r"`head` \(gaussian there, linear here\); give"):
         pretrain(spec(head="linear", logit_scale=2.0, steps=4), tmp_path, device="cpu")
 
 

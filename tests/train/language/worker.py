@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
+    sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-from harmax.train.pretrain import Pretraining, pretrain
+from harmax.train.language.train import LanguageRecipe, pretrain
+from harmax.train.loop import Training
 from harmax.train.world import joined
-from train.tiny import spec
+from train.language.tiny import spec
 
 
 def train_both(root: Path) -> None:
@@ -84,14 +85,14 @@ def spoil_a_shard(root: Path) -> None:
     """Let one process have a weight that is no number, before a checkpoint; the other writes down what it heard."""
     settings = spec(engine="fsdp", keep=1)
     with joined(settings, "cpu") as world:
-        training = Pretraining(settings, root / "spoiled", world)
+        recipe = LanguageRecipe(settings, world)
 
         def spoil(record: dict[str, Any]) -> None:
             if record["step"] == 8:
-                training.model.transformer.ln_f.weight.detach().to_local().fill_(math.nan)
+                recipe.model.transformer.ln_f.weight.detach().to_local().fill_(math.nan)
 
         try:
-            training.run(spoil)
+            Training(recipe, root / "spoiled").run(spoil)
         except FloatingPointError as error:
             if world.rank == 1:
                 (root / "spoiled.txt").write_text(str(error))

@@ -8,10 +8,10 @@ import pytest
 
 from harmax.cli.main import main
 from harmax.data.text import TokenShards
-from harmax.train.cautions import find_cautions, needed_bytes
-from harmax.train.generated import generate_shards
-from harmax.train.pretrain import pretrain
-from train.tiny import flags, lines, spec
+from harmax.train.language.cautions import find_cautions, needed_bytes
+from harmax.train.language.text import generate_shards
+from harmax.train.language.train import pretrain
+from train.language.tiny import flags, lines, spec
 
 
 class Disk(NamedTuple):

@@ -13,14 +13,15 @@ from transformers import AutoModelForCausalLM, GPT2LMHeadModel
 import harmax.hf
 from harmax.data.text import TokenShards
 from harmax.train import PRESETS
-from harmax.train.generated import generate_shards
-from harmax.train.metrics import MetricsFile, flops_per_token
-from harmax.train.model import NextTokenLoss, build_model
-from harmax.train.optimizer import parameter_groups
-from harmax.train.pretrain import Pretraining, pretrain
-from harmax.train.schedule import learning_rate
+from harmax.train.language.cost import flops_per_token
+from harmax.train.language.model import NextTokenLoss, build_model
+from harmax.train.language.schedule import learning_rate
+from harmax.train.language.step import parameter_groups
+from harmax.train.language.text import generate_shards
+from harmax.train.language.train import LanguageRecipe, pretrain
+from harmax.train.loop import Training
 from harmax.train.world import joined
-from train.tiny import assert_same_up_to_rounding, curve, lines, spec, weights
+from train.language.tiny import assert_same_up_to_rounding, curve, lines, spec, weights
 
 
 @pytest.fixture(scope="module")
@@ -116,16 +117,18 @@ def test_ctrl_c_and_what_a_cluster_sends_leave_a_run_that_goes_on(run: Path, tmp
         pretrain(spec(), tmp_path, device="cpu", progress=interrupt)
     assert [line["step"] for line in lines(tmp_path)] == [*range(1, 8)]  # the step after the wish is the last
     with joined(spec(), "cpu") as world:
-        assert Pretraining(spec(), tmp_path, world).step == 7
+        training = Training(LanguageRecipe(spec(), world), tmp_path)
+        assert training.step == 7
+        training.close()
     pretrain(spec(), tmp_path, device="cpu")
     assert curve(tmp_path) == curve(run)
 
 
 def test_a_finished_run_is_not_run_again_but_can_be_made_longer(tmp_path: Path) -> None:
     first = spec(steps=4, decay_steps=8)
-    pretrain(first, tmp_path, device="cpu")
+    last = pretrain(first, tmp_path, device="cpu")
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    assert pretrain(first, tmp_path, device="cpu") == {"step": 4}
+    assert pretrain(first, tmp_path, device="cpu") == last
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
     pretrain(replace(first, steps=8), tmp_path, device="cpu")
     pretrain(replace(first, steps=8), tmp_path / "at once", device="cpu")
@@ -138,13 +141,6 @@ def test_bf16_is_near_float32(run: Path, tmp_path: Path) -> None:
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2)
         assert ours["loss"] != theirs["loss"]
     assert all(tensor.dtype == torch.float32 for tensor in weights(tmp_path).values())
-
-
-def test_metrics_after_the_checkpoint_and_half_lines_are_cut(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
-    MetricsFile(path, after=2).add({"step": 3, "loss": 1.5})
-    assert path.read_text() == '{"step": 1}\n{"step": 2}\n{"step": 3, "loss": 1.5}\n'
 
 
 def test_presets_have_the_papers_schedules() -> None:

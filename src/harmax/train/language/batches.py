@@ -1,4 +1,4 @@
-"""Batches on the device that computes, the next one read meanwhile."""
+"""Batches on the device, with the next one read in the background."""
 
 # B sequences of a micro-batch, T tokens of each
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from harmax.data.text import TokenLoader
+from harmax.train.world import send
 
 
 class _Read(NamedTuple):
@@ -20,13 +21,13 @@ class _Read(NamedTuple):
 
 
 class Prefetched(Iterator[tuple[Tensor, Tensor]]):
-    """The batches of a loader as tensors; a thread reads one ahead, which a disk may take its time for.
+    """The batches of a loader as tensors. A thread reads the next batch while this one is used.
 
-    The loader belongs to this iterator from now on, and runs ahead of it.
+    The loader belongs to this iterator from now on, and is one batch ahead of it.
 
     Attributes:
-        state: the loader's, as of the batch that was given out last; what is read ahead comes again after a resumption.
-        epochs_seen: how often each token has been given out.
+        state: the loader's state after the batch that was returned last, without what is read ahead.
+        epochs_seen: how often each token has been returned.
     """
 
     def __init__(self, loader: TokenLoader, device: torch.device) -> None:
@@ -46,9 +47,3 @@ class Prefetched(Iterator[tuple[Tensor, Tensor]]):
     def _read(self) -> _Read:
         arrays = next(self._loader)
         return _Read(arrays, self._loader.state(), self._loader.epochs_seen)
-
-
-def send(tokens: np.ndarray, device: torch.device) -> Tensor:
-    """Put tokens on a device without waiting for it."""
-    tensor = torch.from_numpy(np.ascontiguousarray(tokens))
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -1,6 +1,6 @@
-"""GPT-2 whose head is the Gaussian limit of the harmonic one: a control that has its scale and its pull, not its shape.
+"""GPT-2 whose head is the Gaussian limit of the harmonic head: a control with the same scale and another shape.
 
-After ``import harmax.train.gaussian`` transformers' Auto classes load such a model; without it they refuse its name.
+After ``import harmax.train.language.gaussian`` transformers' Auto classes load such a model; else they refuse its name.
 
 Shape suffixes: V rows of the weight, D features; leading dimensions are free.
 """
@@ -18,15 +18,16 @@ with needs("hf"):
 
 
 class GaussianTokenHead(nn.Linear):
-    r"""Logits that fall with the squared distance, up to a constant of the row that no probability sees.
+    r"""Logits that fall with the squared distance, up to a constant per row that cancels in the probabilities.
 
     .. math:: z_j = c \, (x \cdot w_j - \tfrac12 \|w_j\|^2) = -\tfrac{c}{2} \|x - w_j\|^2 + \tfrac{c}{2} \|x\|^2
 
-    With many centers at nearly one distance d, exponent n of the harmonic head has nearly these at c = n / d^2. Under
-    autocast the product is rounded as a Linear's is, and the norms are those of the rounded weight, float32.
+    Where many centers lie at nearly the same distance d, a harmonic head of exponent n has nearly these logits at
+    c = n / d^2. Under autocast the product is rounded as in a Linear layer; the norms are those of the rounded weight,
+    in float32.
 
     Args:
-        weight: w, (V, D); the parameter itself, which may be another's.
+        weight: w, (V, D); the parameter itself, which may be shared.
         scale: c.
 
     >>> head = GaussianTokenHead(nn.Parameter(torch.tensor([[2.0, 0.0], [0.0, 4.0]])), scale=0.5)
@@ -53,7 +54,7 @@ class GaussianTokenHead(nn.Linear):
 
 
 class GaussianGPT2Config(GPT2Config):
-    """GPT-2's configuration, and the scale of the logits.
+    """GPT-2's configuration with the scale of the logits.
 
     >>> GaussianGPT2Config(logit_scale=2.0).logit_scale
     2.0
@@ -65,7 +66,7 @@ class GaussianGPT2Config(GPT2Config):
 
 
 class GaussianGPT2LMHeadModel(GPT2LMHeadModel):
-    """Transformers' GPT-2 with a `GaussianTokenHead`, tied or not; it starts from the weights that GPT-2 would."""
+    """Transformers' GPT-2 with a `GaussianTokenHead`, tied or not; its initial weights are those of GPT-2."""
 
     config: GaussianGPT2Config
     config_class = GaussianGPT2Config
@@ -73,10 +74,10 @@ class GaussianGPT2LMHeadModel(GPT2LMHeadModel):
     def __init__(self, config: GaussianGPT2Config) -> None:
         super().__init__(config)
         self.lm_head = GaussianTokenHead(self.lm_head.weight, config.logit_scale)
-        self.loss_type = "ForCausalLM"  # transformers goes by the name of a class
+        self.loss_type = "ForCausalLM"  # transformers would derive it from the name of the class
 
     def _get_resized_lm_head(self, old_lm_head: nn.Linear, *arguments: Any, **options: Any) -> nn.Linear:
-        # transformers makes a Linear, which would lose the norms; its rows are what is wanted.
+        # transformers makes a Linear, which would lose the norms; only its rows are needed.
         resized = super()._get_resized_lm_head(old_lm_head, *arguments, **options)
         if resized is old_lm_head:
             return old_lm_head

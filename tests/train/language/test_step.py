@@ -13,13 +13,13 @@ from torch import Tensor, nn
 
 from harmax.data.text import TokenLoader, TokenShards
 from harmax.errors import DamagedError
-from harmax.train.batches import Prefetched
-from harmax.train.generated import generate_shards
-from harmax.train.model import NextTokenLoss, build_model
-from harmax.train.pretrain import Pretraining, pretrain
-from harmax.train.step import TrainingStep
+from harmax.train.language.batches import Prefetched
+from harmax.train.language.model import NextTokenLoss, build_model
+from harmax.train.language.step import LanguageStep
+from harmax.train.language.text import generate_shards
+from harmax.train.language.train import LanguageRecipe, pretrain
 from harmax.train.world import World
-from train.tiny import lines, spec
+from train.language.tiny import lines, spec
 
 CPU = torch.device("cpu")
 
@@ -159,10 +159,10 @@ def test_speed_counts_steps_and_neither_evaluations_nor_checkpoints(
 
         return work
 
-    monkeypatch.setattr("harmax.train.pretrain.time.perf_counter", lambda: now[0])
-    monkeypatch.setattr(TrainingStep, "__call__", after(0.5, TrainingStep.__call__))
-    monkeypatch.setattr(Pretraining, "evaluate", after(1000, Pretraining.evaluate))
-    monkeypatch.setattr("harmax.train.pretrain.save_checkpoint", after(1000, lambda *_, **__: None))
+    monkeypatch.setattr("harmax.train.loop.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr(LanguageStep, "__call__", after(0.5, LanguageStep.__call__))
+    monkeypatch.setattr(LanguageRecipe, "evaluate", after(1000, LanguageRecipe.evaluate))
+    monkeypatch.setattr("harmax.train.loop.write_checkpoint", after(1000, lambda *_, **__: None))
     pretrain(spec(steps=7, log_every=3, evaluate_every=2, checkpoint_every=3), tmp_path, device="cpu")
     assert now[0] > 6000
     assert [(line["step"], line["tokens_per_s"]) for line in lines(tmp_path)] == [
@@ -172,7 +172,7 @@ def test_speed_counts_steps_and_neither_evaluations_nor_checkpoints(
 
 def test_a_step_gives_the_sum_of_the_losses_before_it_and_changes_the_model() -> None:
     settings = spec(sequences=4, micro_batch=2)
-    step = TrainingStep(settings, World(0, 1, CPU))
+    step = LanguageStep(settings, World(0, 1, CPU))
     batches = [tuple(torch.randint(50, (2, 2, 16))) for _ in range(2)]
     before = step.evaluate(iter(batches))
     loss, norm = step(iter(batches), 1e-2)

@@ -1,56 +1,57 @@
-"""What a run may do, and its user should hear of before it has cost a day."""
+"""Settings that are allowed and probably not intended, reported before a run has cost a day."""
 
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from harmax.data.text import TokenShards
-from harmax.train.spec import PretrainSpec
+from harmax.train.language.settings import PretrainSpec
 
 TIMES_SEEN = 4
-"""How often a text can be read before new text would be worth clearly more."""
+"""Number of times a text can be read before new text would be worth clearly more."""
 
 
 def find_cautions(spec: PretrainSpec, train: TokenShards, parameters: int, output: Path) -> Iterator[str]:
-    """Yield what is allowed and seldom meant.
+    """Yield one sentence per setting that is allowed and probably not intended.
 
     Args:
-        spec: of the run.
-        train: the text it reads.
-        parameters: of the model, a tied matrix once.
-        output: the run's folder, there or not.
+        spec: the run's settings.
+        train: the text that it reads.
+        parameters: number of parameters of the model, a tied matrix once.
+        output: the run's folder, which need not exist.
     """
     if spec.warmup >= spec.end_of_decay:
         yield (
-            f"`warmup` should end before the schedule does at step {spec.end_of_decay}, got {spec.warmup}: `lr` is "
-            "reached at the very end or never; take a shorter one, or name the `decay_steps` of the whole run."
+            f"`warmup` should end before the schedule does at step {spec.end_of_decay}, got {spec.warmup}: the "
+            "learning rate reaches `lr` at the very end or never; shorten the warm-up, or give the `decay_steps` of "
+            "the whole run."
         )
     times = spec.steps * spec.sequences / train.count_windows(spec.context)
     if times > TIMES_SEEN:
         yield (
             f"the text should be read at most {TIMES_SEEN} times, got {times:.1f}: {train.tokens:,} tokens for "
-            f"{spec.steps} steps of {spec.sequences * spec.context:,}; prepare more text, or take fewer steps."
+            f"{spec.steps} steps of {spec.sequences * spec.context:,}; prepare more text, or use fewer `steps`."
         )
     room, wanted = free_bytes(output), needed_bytes(spec, parameters) - _held_bytes(output / "checkpoints")
     if room < wanted:
         yield (
             f"the disk of {str(output)!r} should have {_gib(wanted)} free, for {spec.keep} checkpoints, the next one "
-            f"and the model, got {_gib(room)}; make room, or `keep` fewer."
+            f"and the model, got {_gib(room)}; make room, or reduce `keep`."
         )
 
 
 def needed_bytes(spec: PretrainSpec, parameters: int) -> int:
-    """Estimate what a run leaves on the disk at most: weights and two moments, float32, a checkpoint, and the model.
+    """Estimate the disk space of a run: weights and two moments per checkpoint, in float32, and the model.
 
     >>> needed_bytes(PretrainSpec(keep=2), 124_475_904) // 2**20
     4748
     """
-    # The oldest checkpoint goes only when the newest is whole.
+    # The oldest checkpoint is deleted only when the newest is complete.
     return 4 * parameters * (3 * (spec.keep + 1) + 1)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free bytes of the disk that a folder is on, or will be."""
+    """Return the free bytes of the disk that a folder is on, or will be on."""
     there = next(part for part in (folder.absolute(), *folder.absolute().parents) if part.exists())
     return shutil.disk_usage(there).free
 

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from harmax.cli.main import main
 from harmax.cli.training import ShowSteps
-from harmax.train.pretrain import Pretraining
+from harmax.train.language import PRESETS
+from harmax.train.language.presets import DESCRIPTIONS as LANGUAGE
+from harmax.train.language.step import LanguageStep
+from harmax.train.vision import VISION_PRESETS
+from harmax.train.vision.presets import DESCRIPTIONS as VISION
 
 Capture = pytest.CaptureFixture[str]
 QUICK = ("--steps", "3", "--warmup", "1", "--n-layer", "1", "--device", "cpu")
@@ -54,13 +59,13 @@ def test_a_run_without_numbers_is_told_how_to_go_on(
 ) -> None:
     command = ["pretrain", "smoke", *QUICK, "--checkpoint-every", "1", "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(Pretraining, "evaluate", lambda self: math.nan)
+        patch.setattr(LanguageStep, "evaluate", lambda self, batches: torch.tensor(math.nan))
         assert main(command) == 1
-    assert "the checkpoint of step 2 is kept: give a smaller `lr`" in capsys.readouterr().err
+    assert "the checkpoint of step 2 is kept: lower `lr` or" in capsys.readouterr().err
     assert main([*command, "--lr", "0.002"]) == 2
-    assert "`--change-schedule` to go on with these" in capsys.readouterr().err
+    assert "or add --change-schedule to resume with the new values" in capsys.readouterr().err
     assert main([*command, "--lr", "0.002", "--change-schedule"]) == 0
-    assert capsys.readouterr().err.startswith("going on after step 2\n")
+    assert capsys.readouterr().err.startswith("resuming after step 2\n")
 
 
 def test_it_goes_on_and_refuses_another_spec(tmp_path: Path, capsys: Capture) -> None:
@@ -79,9 +84,9 @@ def test_it_goes_on_and_refuses_another_spec(tmp_path: Path, capsys: Capture) ->
     assert main([*command, "--steps", "2"]) == 0
     capsys.readouterr()
     assert main([*command, "--steps", "4"]) == 0
-    assert capsys.readouterr().err.splitlines()[0] == "going on after step 2"
+    assert capsys.readouterr().err.splitlines()[0] == "resuming after step 2"
     assert main([*command, "--steps", "4", "--seed", "1"]) == 2
-    assert "`seed` 0 there and 1 here" in capsys.readouterr().err
+    assert "`seed` (0 there, 1 here)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -116,4 +121,23 @@ def test_a_stop_says_where_it_goes_on(
 
     monkeypatch.setattr(ShowSteps, "__call__", interrupt)
     assert main(["pretrain", "smoke", *QUICK, "--output", str(tmp_path)]) == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "harmax: stopped; the same command goes on after step 2."
+    assert capsys.readouterr().err.splitlines()[-1] == "harmax: stopped; the same command resumes after step 2."
+
+
+@pytest.mark.parametrize(("verb", "descriptions"), [("pretrain", LANGUAGE), ("vision", VISION)])
+def test_help_describes_every_preset_and_every_field(
+    verb: str, descriptions: dict[str, str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert descriptions.keys() == (PRESETS if verb == "pretrain" else VISION_PRESETS).keys()
+    for name, words in descriptions.items():
+        assert name in shown
+        assert words[:40] in shown
+    with pytest.raises(SystemExit):
+        main([verb, "smoke", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Peak learning rate" in shown
+    assert "When resuming, accept new values" in shown
