@@ -59,7 +59,7 @@ def textbook(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
 
 def _harmonic(impl: str, mode: str = "fast") -> Loss:
     options = LossOptions(mode=mode)
-    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)  # type: ignore[return-value]
+    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)
 
 
 class ThreeProducts(torch.autograd.Function):

@@ -88,7 +88,8 @@ def test_without_internet_the_files_are_listed_with_size_and_checksum(mirror: Pa
         path.unlink()
     assert images("mnist", "--folder", "data") == 1
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith(f"harmax: {NAMES[0]} must come from one of 1 mirrors, got http://127.0.0.1:")
+    assert lines[0].startswith(f"harmax: {NAMES[0]} ")
+    assert "http://127.0.0.1:" in lines[0]
     assert lines[1] == "Without internet, put these files into data/mnist by hand:"
     for line, file in zip(lines[2:], IMAGES["mnist"].files, strict=True):
         assert line.split() == [file.name, str(file.size), "bytes", "sha256", file.sha256]

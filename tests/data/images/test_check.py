@@ -9,6 +9,7 @@ import pytest
 
 from harmax.data.folder import find_data
 from harmax.data.images import IMAGES, check_images, has_images
+from harmax.errors import DamagedError
 from small_images import NAMES, small_mnist
 
 
@@ -94,3 +95,14 @@ def test_digits_are_embedded_and_names_are_checked() -> None:
 def test_the_data_folders_mnist_is_the_published_one() -> None:
     found = check_images("mnist")
     assert (found.state, len(found.checked), found.counts) == ("whole", 4, {"train": 60_000, "test": 10_000})
+
+
+def test_upper_case_checksums_count_and_other_lines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = small_mnist(tmp_path, monkeypatch)
+    monkeypatch.setitem(IMAGES, "mnist", replace(IMAGES["mnist"], files=()))
+    digest = hashlib.sha256((own / NAMES[0]).read_bytes()).hexdigest().upper()
+    (tmp_path / "SHA256SUMS").write_text(f"{digest}  mnist/{NAMES[0]}\n")
+    assert check_images("mnist", tmp_path).checked == (NAMES[0],)
+    (tmp_path / "SHA256SUMS").write_text("word\n")
+    with pytest.raises(DamagedError, match=r"SHA256SUMS must have .*'word' in line 1"):
+        check_images("mnist", tmp_path)
