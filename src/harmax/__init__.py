@@ -16,8 +16,7 @@ from harmax.functional import (
     squared_distance,
 )
 from harmax.heads import HEADS, HarmonicHead, HarmonicLoss, LearnableHarmonicHead, replace_head
-from harmax.kernels import IMPLS
-from harmax.kernels.eager import LossOutput
+from harmax.kernels import IMPLS, LossOutput
 
 __version__ = "0.1.0"
 

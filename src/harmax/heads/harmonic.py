@@ -15,7 +15,7 @@ from harmax.functional import (
     resolve_exponent,
     squared_distance,
 )
-from harmax.kernels.eager import LossOutput
+from harmax.kernels import LossOutput
 
 
 def safe_sqrt(s: Tensor) -> Tensor:
