@@ -25,7 +25,7 @@ import harmax
 import loss_page
 from harmax.bench import figures
 from harmax.heads import HEADS
-from harmax.kernels.options import MODES
+from harmax.kernels import MODES
 from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.claims import Claim, verdict_words
 from harmax_lab.kit.experiment import Experiment

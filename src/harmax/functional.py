@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from harmax.errors import unknown
-from harmax.kernels import IMPLS, OWN_DTYPES, auto
+from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
-from harmax.kernels.eager import LossOutput, Problem, above_floor, log_probabilities, logits, softened_distance
+from harmax.kernels.eager import above_floor, log_probabilities, logits, softened_distance
 from harmax.kernels.operators import is_traced
-from harmax.kernels.options import LossOptions
+from harmax.kernels.problem import LossOptions, LossOutput, Problem
 
 __all__ = [
     "LossOptions",

@@ -1,49 +1,32 @@
-"""The loss as one operator that makes the gradients on the way; what it does to the (B, V) matrix is an engine's.
+"""The loss as one custom operator with its autograd rules. An engine computes the (B, V) matrix, block by block.
 
-For a scalar reduction the gradients are made while a block of the matrix is in memory, so forward and backward are one
-pass of three large matrix products. With reduction="none" the upstream gradient is not known yet: backward makes the
-distances again, a fourth product.
+For a scalar reduction the forward pass computes the gradients as well, while a block of the matrix is in memory. Then
+forward and backward are one pass with three large matrix products. With reduction="none" the upstream gradient is not
+known yet, so backward computes the distances again: a fourth product.
+
+Shape suffixes: B rows, V classes, D features.
 """
 
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from harmax.kernels.eager import LossOutput, Problem, counted
+from harmax.kernels import chunked
+from harmax.kernels.eager import counted
 from harmax.kernels.operators import is_traced, tracks_gradient, with_rules, with_true_products
-from harmax.kernels.sweep import Result, Sweep, Wanted
-
-
-class Block(NamedTuple):
-    """Rows and classes of the part of the (B, V) matrix that is in memory at a time."""
-
-    rows: int
-    columns: int
-
-
-ANY = Block(0, 0)
-"""Whatever fits; the engine knows."""
-
-
-Scale = Callable[[], Tensor]
-"""Makes the upstream gradient of each row's loss, when it is needed."""
-
-
-def _sweep(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Result:
-    return Sweep(problem, wanted, scale()).run(block.rows)
+from harmax.kernels.problem import Block, Engine, LossOutput, Problem, Result, Scale, Wanted
 
 
 def _triton(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Result:
-    from harmax.kernels.triton import block_that_fits
-    from harmax.kernels.triton_engine import Engine  # Triton is not always there
+    from harmax.kernels.triton.engine import compute  # only here: Triton may not be installed
 
-    return Engine(problem, wanted, scale, block_that_fits(problem) if block == ANY else block).run()
+    return compute(problem, wanted, scale, block)
 
 
-ENGINES: dict[str, Callable[[Problem, Wanted, Scale, Block], Result]] = {"chunked": _sweep, "triton": _triton}
+ENGINES: dict[str, Engine] = {"chunked": chunked.compute, "triton": _triton}
+"""By name, because an operator takes tensors, numbers and strings only."""
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -52,7 +35,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 def _total(problem: Problem) -> Tensor:
-    """What the sum of the rows' losses is divided by."""
+    """The number that the sum of the rows' losses is divided by."""
     x_BD = problem.x_BD
     if problem.reduction != "mean" or problem.target.is_floating_point():
         return x_BD.new_full((), 1 if problem.reduction != "mean" else len(x_BD), dtype=_wide(x_BD.dtype))
@@ -82,7 +65,7 @@ def _loss_op(
     total = cache(lambda: _total(problem))
 
     def scale() -> Tensor:
-        # With nothing to count the loss is 0 / 0, as torch's is, and the gradient 0, as torch's is.
+        # If no row counts, the loss is 0 / 0 and the gradient 0, as in torch.
         return torch.where(total() > 0, 1 / total(), 0.0).expand(len(x_BD))
 
     result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale, Block(rows, columns))
@@ -157,23 +140,23 @@ def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:
 
 
 def _scaled(gradient: Tensor, upstream: Tensor, engine: str) -> Tensor:
-    """The stored gradient times the upstream scalar, in the stored memory where nobody can look at it again."""
+    """The stored gradient times the upstream scalar, in place if the stored gradient is not needed again."""
     if torch.is_grad_enabled():
         return _scale(gradient, upstream)
-    traced = is_traced(gradient) or is_traced(upstream)  # a compiler fuses this with what comes next
+    traced = is_traced(gradient) or is_traced(upstream)  # a compiler fuses this with the next operation
     if traced or torch._C._autograd._get_current_graph_task_keep_graph():
         return gradient * upstream
     if upstream.device.type == "cpu" and upstream.item() == 1:
         return gradient
     if engine == "triton":
-        from harmax.kernels.triton_engine import scale_in_place
+        from harmax.kernels.triton.scale import scale_gradient
 
-        return scale_in_place(gradient, upstream)
+        return scale_gradient(gradient, upstream)
     return gradient.mul_(upstream)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    # Zeros for the unused outputs would be a second gradient's worth of memory; older vmap cannot do without them.
+    # Zeros for the unused outputs would take as much memory as a second gradient. Only vmap needs them.
     ctx.set_materialize_grads(torch._C._are_functorch_transforms_active())
     x_BD, w_VD, target, exponent, weight_V, *settings = inputs
     *ctx.settings, ctx.reduction, engine, rows, columns = settings[:7]
@@ -204,7 +187,7 @@ _scale = with_rules(_scale_op, _refuse_second_derivative)
 
 
 def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
-    """Loss and statistics of a problem, by an engine of `ENGINES`, a block of the (B, V) matrix at a time."""
+    """Loss and statistics of a problem, by an engine of `ENGINES`, with one block of the (B, V) matrix at a time."""
     x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction = problem
     for name, tensor in (("target", target), ("weight", weight_V)):
         if tensor is not None and tensor.requires_grad:
@@ -215,10 +198,10 @@ def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
     if not isinstance(exponent, Tensor):
         exponent = x_BD.new_full((), exponent, dtype=_wide(x_BD.dtype))
     if reduction != "none" and torch.float16 in (x_BD.dtype, w_VD.dtype):
-        # Gradients of a mean underflow in float16 without what a GradScaler multiplies by: backward makes them.
+        # Gradients of a mean underflow in float16 without the factor of a GradScaler. So backward computes them.
         each = loss(problem._replace(reduction="none", exponent=exponent), engine, block)
         return each._replace(loss=each.loss.sum() / _total(problem))
-    # With reduction="none" backward makes the gradients, once it knows what each row's is multiplied by.
+    # With reduction="none" backward computes the gradients, because only then the upstream gradient is known.
     now = torch.is_grad_enabled() and reduction != "none"
     wanted = [now and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]
     value, logsumexp_B, hit_B, *_ = _loss(
