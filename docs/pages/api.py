@@ -17,9 +17,10 @@ LIBRARY = {
     "harmax.heads": "Heads and their relatives",
     "harmax.analysis": "Measures: numpy in, numbers out",
     "harmax.inspect": "Looking at a trained model",
+    "harmax.kernels": "Implementations of the loss",
     "harmax.hf": "Hugging Face transformers",
     "harmax.train": "Training language models",
-    "harmax.train.pretrain": "",
+    "harmax.train.language.train": "",
     "harmax.train.vision": "Training image classifiers",
     "harmax.train.vision.train": "",
     "harmax.train.vision.model": "",
@@ -41,7 +42,7 @@ LABORATORY = {
 }
 """Modules of each page, with the title of their section; a module without a title continues the one before."""
 NO_LIST = {
-    "harmax.train.pretrain": ("pretrain",),
+    "harmax.train.language.train": ("pretrain",),
     "harmax.train.vision.train": ("train_classifier",),
     "harmax.train.vision.model": ("load_classifier",),
 }

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harmax.bench import figures
-from harmax.kernels.options import MODES
+from harmax.kernels import MODES
 from pages.site import measured, table
 
 SHOWN_ON_GPU = ("cross_entropy_compiled", "liger", "cut_cross_entropy", *(f"triton_{mode}" for mode in MODES))

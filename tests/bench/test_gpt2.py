@@ -11,7 +11,7 @@ import torch
 
 from harmax.bench import BenchOptions, gpt2, measure
 from harmax.cli.main import main
-from harmax.train.step import TrainingStep
+from harmax.train.language.step import LanguageStep
 from threads import one_thread
 
 __all__ = ["one_thread"]
@@ -83,14 +83,14 @@ def test_the_peak_has_parameters_moments_and_gradients_of_this_subject_alone() -
 
 
 def test_what_does_not_fit_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = TrainingStep.__call__
+    take = LanguageStep.__call__
 
-    def run_out(self: TrainingStep, *arguments: Any) -> Any:
+    def run_out(self: LanguageStep, *arguments: Any) -> Any:
         if self._spec.head == "harmonic":
             raise torch.OutOfMemoryError("no room")
         return take(self, *arguments)
 
-    monkeypatch.setattr(TrainingStep, "__call__", run_out)
+    monkeypatch.setattr(LanguageStep, "__call__", run_out)
     assert [row["loss"] for row in gpt2.rows(SMOKE)] == ["cross_entropy"]
 
 

@@ -17,7 +17,7 @@ from harmax.cli.main import main
 from harmax.data.words import SAMPLE_PAIRS
 from harmax.hf import from_gpt2
 from harmax.inspect.embedding import QUERIES
-from harmax.train.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
+from harmax.train.language.gaussian import GaussianGPT2Config, GaussianGPT2LMHeadModel
 from threads import one_thread
 from token_shards import write_vocabulary
 

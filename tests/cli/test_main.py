@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from harmax import IMPLS
 from harmax.cli.main import main
 from harmax.cli.verbs import LAB_VERBS, all_verbs
+from harmax.kernels import IMPLS
 
 Capture = pytest.CaptureFixture[str]
 

@@ -9,9 +9,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from harmax import HEADS, HarmonicHead
+from harmax import HarmonicHead
 from harmax.analysis.outliers import abstention_curve, distance_ratio, nearest_distance
 from harmax.figures import house_style, to_png
+from harmax.heads import HEADS
 from harmax.inspect import PrototypeView, center_pictures, head_features, nearest_images, prototype_view
 from harmax.inspect import prototype_figures as figures
 

@@ -137,7 +137,7 @@ def test_seeds(tmp_path: Path, capsys: Capture, text: str, seeds: list[int]) -> 
         (["run", "toy_cases", "--engine", "lokal"], "did you mean 'local'?"),
         (["run", "toy_cases", "--seeds", "many"], "`--seeds` must be a number of seeds"),
         (["run", "toy_cases", "--seeds", "0"], "`seeds` must be a positive number"),
-        (["run", "toy_cases", "--smoke", "--full"], "must not come together"),
+        (["run", "toy_cases", "--smoke", "--full"], "exclude each other"),
         (["run", "toy_cases", "--device", "abacus"], "`device` must be one that this machine has (cpu"),
         (["reproduce", "--device", "abacus"], "`device` must be one that this machine has (cpu"),
         (["report"], "must be a folder of runs"),

@@ -241,7 +241,7 @@ def looking(
 def test_a_cell_without_a_result_has_failed(tmp_path: Path) -> None:
     result = run(numbers(run_cells=nothing), engine="ray", folder=tmp_path)
     assert len(result.failed) == 4
-    assert "must give a result for every cell" in next(iter(result.failed.values()))
+    assert "gave no result for the cells" in next(iter(result.failed.values()))
 
 
 def nothing(spec: NumberSpec, cells: Sequence[NumberCell], context: Context) -> Iterator[tuple[NumberCell, CellResult]]:

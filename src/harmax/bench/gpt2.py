@@ -23,7 +23,7 @@ from harmax.bench.options import BenchOptions
 from harmax.train import PRESETS, PretrainSpec
 
 if TYPE_CHECKING:
-    from harmax.train.step import TrainingStep
+    from harmax.train.language.step import LanguageStep
 
 ON_GPU = PretrainSpec(sequences=32, micro_batch=32)
 ON_CPU = replace(ON_GPU, sequences=1, micro_batch=1, dtype="float32")
@@ -60,7 +60,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
     the most that a step holds besides: what another subject holds meanwhile enters nowhere, and neither does the
     workspace of cuBLAS, which is there before the step that is looked at. What does not fit has no row.
     """
-    from harmax.train.metrics import peak_flops
+    from harmax.train.language.cost import peak_flops
 
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -114,12 +114,12 @@ def make_batches(spec: PretrainSpec, device: torch.device) -> Batches:
     return itertools.cycle([(window[:, :-1].contiguous(), window[:, 1:].contiguous()) for window in windows])
 
 
-def _warm_up(spec: PretrainSpec, impl: str, batches: Batches, options: BenchOptions) -> tuple["TrainingStep", float]:
+def _warm_up(spec: PretrainSpec, impl: str, batches: Batches, options: BenchOptions) -> tuple["LanguageStep", float]:
     """Build a subject, let it compile, and measure its peak, in GiB."""
-    from harmax.train.step import TrainingStep
+    from harmax.train.language.step import LanguageStep
     from harmax.train.world import World
 
-    step = TrainingStep(spec, World(0, 1, torch.device(options.device)), impl=impl)
+    step = LanguageStep(spec, World(0, 1, torch.device(options.device)), impl=impl)
     for _ in range(1 if options.smoke else 3):
         step(batches, spec.lr)
     states = [state for of in step.optimizer.state.values() for state in of.values()]

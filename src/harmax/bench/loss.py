@@ -16,8 +16,8 @@ from torch import Tensor
 from harmax.bench.measure import milliseconds, peak_mib
 from harmax.bench.options import BenchOptions
 from harmax.functional import LossOptions, harmonic_loss
-from harmax.kernels import triton
-from harmax.kernels.options import MODES
+from harmax.kernels import MODES
+from harmax.kernels.triton import support
 
 
 class Shape(NamedTuple):
@@ -59,7 +59,7 @@ def textbook(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
 
 def _harmonic(impl: str, mode: str = "fast") -> Loss:
     options = LossOptions(mode=mode)
-    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)  # type: ignore[return-value]
+    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)
 
 
 class ThreeProducts(torch.autograd.Function):
@@ -107,7 +107,7 @@ def subjects(device: str) -> dict[str, Loss]:
         "eager_compiled": torch.compile(_harmonic("eager"), dynamic=False),
         "chunked": _harmonic("chunked"),
     }
-    if triton.why_not(torch.device(device)) is None:
+    if support.why_not(torch.device(device)) is None:
         found |= {f"triton_{mode}": _harmonic("triton", mode) for mode in MODES}
     if device.startswith("cuda"):
         found = {"three_products": ThreeProducts.apply, **found}

@@ -1,14 +1,14 @@
 """`harmax VERB`: reads the command line, and turns errors into one line and an exit status.
 
-0: done; 1: some cells failed; 2: bad usage; 130: interrupted.
+0: done; 1: some cells failed; 2: bad usage; 130: interrupted; 141: the reader of a pipe (`| head`) has closed it.
 """
 
-import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harmax.cli.usage import UsageError
+from harmax.cli.usage import UsageError, silence
 from harmax.cli.verbs import LAB_VERBS, all_verbs, load_verb
 from harmax.errors import DamagedError, MissingExtraError, needs
 
@@ -22,15 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, MissingExtraError) as error:
         return _complain(error, 2)
     try:
-        return int(verb())
+        status = int(verb())
+        sys.stdout.flush()  # what a closed pipe does not take is noticed here, not while the interpreter exits
+        return status
     except (UsageError, MissingExtraError) as error:
         return _complain(error, 2)
     except DamagedError as error:
         return _complain(error, 1)
     except BrokenPipeError:
-        # The reader (`| head`) has enough; point stdout elsewhere, or the interpreter complains while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        silence(sys.stdout)  # else the interpreter complains while it exits
+        return 128 + signal.SIGPIPE
     except OSError as error:
         return _complain(error, 1)
     except KeyboardInterrupt:

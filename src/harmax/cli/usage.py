@@ -1,9 +1,10 @@
 """What the verbs share: bad usage as an error of its own, and plain JSON on standard output."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from harmax.errors import DamagedError
 from harmax.files import to_json
@@ -32,6 +33,11 @@ def check_folder(path: Path) -> Path:
                 raise UsageError(f"`--folder` must be a folder, got {str(path)!r}, where {str(part)!r} is a file.")
             break
     return path
+
+
+def silence(stream: TextIO) -> None:
+    """Discard what is written to a stream from now on; its reader is gone, and every write would fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(value: Any) -> None:

@@ -1,4 +1,7 @@
-"""Output layers. `HEADS` maps a name to a class built as ``HEADS[name](in_features, out_features, **options)``."""
+"""Output layers. `HEADS` maps a name to a class; build one with ``HEADS[name](in_features, out_features)``.
+
+Further keyword arguments differ per head: each takes only those that its formula uses.
+"""
 
 from torch import nn
 

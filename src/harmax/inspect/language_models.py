@@ -142,7 +142,7 @@ def load_language_model(model: Path | str) -> "PreTrainedModel":
 
 def _register_own_models() -> None:
     import harmax.hf
-    import harmax.train.gaussian  # noqa: F401  (both register harmax's models with transformers)
+    import harmax.train.language.gaussian  # noqa: F401  (both register harmax's models with transformers)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ class VisionFolder(Source):
 
     def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
         """Return the classifier. The data set is the one in the last checkpoint, unless another one is named."""
-        from harmax.train.checkpoint_folder import find_checkpoints
+        from harmax.train.checkpoint import find_checkpoints
         from harmax.train.vision.model import load_classifier
 
         if variant is not None:

@@ -29,7 +29,7 @@ from harmax_lab.kit.store import CellResult
 from harmax_lab.language.spec import TrainingSpec
 
 if TYPE_CHECKING:
-    from harmax.train.pretrain import Pretraining
+    from harmax.train.language.train import LanguageRecipe
 
 TAIL = 0.05  # share of the steps whose training losses are averaged: a single batch is noisy
 LOGGED = ("loss", "lr", "gradient_norm")
@@ -58,7 +58,8 @@ def train_model(
         label: begins what it hears.
         share: of its work that the training is.
     """
-    from harmax.train.pretrain import Pretraining
+    from harmax.train.language.train import LanguageRecipe
+    from harmax.train.loop import Training
     from harmax.train.world import joined
 
     folder = output / "tokens" if spec.embedded else unpacked_corpus()
@@ -72,16 +73,16 @@ def train_model(
     with joined(asked, context.device) as world:
         if world.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(world.device)  # what earlier runs of this process needed is theirs
-        training = Pretraining(asked, output, world)
-        training.run(tell)
-        losses = {split: mean_loss(training, TokenShards(folder, split)) for split in ("train", "val")}
+        recipe = LanguageRecipe(asked, world)
+        Training(recipe, output).run(tell)
+        losses = {split: mean_loss(recipe, TokenShards(folder, split)) for split in ("train", "val")}
         end = {
             "train_loss": losses["train"],
             "gap": losses["val"] - losses["train"],
-            "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
-            "exponent": _number(training.model.lm_head.exponent) if asked.head == "harmonic" else None,
+            "parameters": sum(parameter.numel() for parameter in recipe.model.parameters()),
+            "exponent": _number(recipe.model.lm_head.exponent) if asked.head == "harmonic" else None,
         }
-    del training
+    del recipe
     gc.collect()  # a compiled model lies in cycles, and the next one needs its memory
     windows = TokenShards(folder, "train").count_windows(spec.context)
     seen = {"tokens": spec.tokens, "times_seen": spec.steps * spec.sequences / windows, "embedded": spec.embedded}
@@ -148,12 +149,12 @@ def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def mean_loss(training: "Pretraining", shards: TokenShards) -> float:
+def mean_loss(recipe: "LanguageRecipe", shards: TokenShards) -> float:
     """Return a model's mean loss of `evaluation_sequences` windows that are evenly spread over a split."""
-    from harmax.train.model import NextTokenLoss
+    from harmax.train.language.model import NextTokenLoss
 
-    spec, device = training.spec, training.world.device
-    loss = NextTokenLoss(training.model, spec)
+    spec, device = recipe.spec, recipe.world.device
+    loss = NextTokenLoss(recipe.model, spec)
     windows = shards.count_windows(spec.context)
     chosen = np.unique(np.linspace(0, windows - 1, min(spec.evaluation_sequences, windows)).astype(np.int64))
     total = 0.0

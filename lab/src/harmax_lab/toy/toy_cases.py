@@ -11,7 +11,7 @@ Each point is a class of its own, so that the weights (one row per class) live i
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -95,7 +95,7 @@ def loss_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Ten
     """Return the loss of one arm on the points (P, 2), class i being point i."""
     target = torch.arange(len(points))
     if arm.startswith("harmonic"):
-        return cast(Tensor, harmonic_loss(points, weight, target, exponent=exponent))
+        return harmonic_loss(points, weight, target, exponent=exponent)
     return cross_entropy(points @ weight.T + bias, target)
 
 

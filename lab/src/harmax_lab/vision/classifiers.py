@@ -41,7 +41,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harmax.files import read_json, write_json
-from harmax.train.vision.spec import GENERATED
+from harmax.train.vision.settings import GENERATED
 from harmax_lab.kit.experiment import Context, Experiment, Progress
 from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.classifiers_claims import CLAIMS

@@ -8,7 +8,7 @@ import numpy as np
 
 from harmax.data.folder import read_text
 from harmax.data.images import Images, load_images
-from harmax.train.vision.spec import GENERATED
+from harmax.train.vision.settings import GENERATED
 from harmax_lab.vision.classifiers_spec import CIFAR100, TINY
 
 PARTS = {CIFAR100: {"train": 50, "test": 20}}

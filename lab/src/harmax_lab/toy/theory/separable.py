@@ -143,7 +143,7 @@ def loss_of(arm: str, points: Tensor, target: Tensor, weight: Tensor, bias: Tens
     """Return one head's mean loss on points (B, D)."""
     if arm in HARMONIC:
         exponent = exponent_of(arm, points.shape[-1])
-        return cast(Tensor, harmonic_loss(points, weight, target, exponent=exponent, impl="eager"))
+        return harmonic_loss(points, weight, target, exponent=exponent, impl="eager")
     return cross_entropy(points @ weight.T + bias, target)
 
 
