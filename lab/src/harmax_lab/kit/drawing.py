@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MODEL_STYLES",
     "ModelStyle",
+    "beside",
     "class_color",
     "draw_band",
     "draw_head_curves",
@@ -97,17 +98,31 @@ def facets(
 
 
 def wrapped(
-    panels: Mapping[K, str], columns: int, *, size: tuple[float, float], **options: Any
+    panels: Mapping[K, str],
+    columns: int,
+    *,
+    size: tuple[float, float],
+    ylabel: str = "",
+    handles: Sequence["Line2D"] = (),
+    title: str = "",
+    **options: Any,
 ) -> tuple["Figure", dict[K, "Axes"], "Axes | None"]:
-    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left for a legend."""
+    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left.
+
+    The left-most panels have the label, and the panel that is left holds the titled legend, where there are any.
+    """
     figure = new_figure(*size)
     rows = -(-len(panels) // columns)
     every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for axes, words in zip(every, panels.values(), strict=False):
         axes.set_title(words)
+    for axes in every[: len(panels) : columns]:
+        axes.set_ylabel(ylabel)
     spare = every[len(panels) :]
     for axes in spare:
         axes.axis("off")
+    if spare and handles:
+        spare[0].legend(handles=list(handles), loc="center", fontsize=10, title=title, title_fontsize=10)
     return figure, dict(zip(panels, every, strict=False)), spare[0] if spare else None
 
 
@@ -165,3 +180,8 @@ def _frame(axes: "Axes", reach: float) -> None:
 
 def _rgb(color: str) -> tuple[float, ...]:
     return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def beside(place: float, count: int, reach: float) -> np.ndarray:
+    """Return where so many dots stand around a place: in a fixed order, so that the same runs give the same picture."""
+    return place + reach * np.linspace(-1, 1, max(count, 2))[:count]
