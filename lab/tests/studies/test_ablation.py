@@ -158,7 +158,7 @@ def test_what_an_untied_head_learned_is_tabulated_beside_the_embedding(tmp_path:
     found = dict(EXPERIMENT.run_cells(spec, own, Context(tmp_path)))
     assert [("centers" in found[cell].arrays) for cell in own] == [False, True]
     (rows,) = (table.rows for table in EXPERIMENT.summarize(spec, found).tables if table.title == ELSEWHERE)
-    assert [row["arm"] for row in rows] == [HEADS["harmonic"].label]
+    assert [row["arm"] for row in rows] == [HEADS["harmonic"]]
     assert "at their own length" not in rows[0]
     assert float(rows[0]["of the head's own weight"].split()[0]) == pytest.approx(
         found[own[1]].metrics["center_structure"], rel=0.01

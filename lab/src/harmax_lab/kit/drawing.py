@@ -62,7 +62,7 @@ def facets(
     size: tuple[float, float],
     xlabel: str = "",
     ylabel: str = "",
-    font: float | None = None,
+    font: float = 9.5,
     handles: Sequence["Line2D"] = (),
     **options: Any,
 ) -> tuple["Figure", dict[tuple[R, K], "Axes"]]:
@@ -76,7 +76,7 @@ def facets(
         size: of the figure, in inches.
         xlabel: below the last row.
         ylabel: at the left of each row, below its words.
-        font: size of the titles and of the words at the left, in points.
+        font: size of the titles, in points.
         handles: of the legend.
         options: as for `Figure.subplots`.
     """
@@ -88,9 +88,9 @@ def facets(
         (row, top): axes for row, line in zip(sides, grid, strict=True) for top, axes in zip(tops, line, strict=True)
     }
     for axes, words in zip(grid[0], tops.values(), strict=True):
-        axes.set_title(words, fontsize=font or 9.5)
+        axes.set_title(words, fontsize=font)
     for axes, words in zip(grid[:, 0], sides.values(), strict=True):
-        axes.set_ylabel("\n".join(filter(None, (words, ylabel))), fontsize=font)
+        axes.set_ylabel("\n".join(filter(None, (words, ylabel))))
     for axes in grid[-1]:
         axes.set_xlabel(xlabel)
     if handles:

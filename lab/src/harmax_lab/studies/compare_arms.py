@@ -8,24 +8,34 @@ because at such levels the bootstrap interval of 20 values is too short.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from harmax.analysis import PairedDifference, bootstrap_interval, holm, paired_difference
 from harmax_lab.algorithmic import anchors
+from harmax_lab.algorithmic.protocols import Settings
 from harmax_lab.algorithmic.runs import BODIES, TITLES
+from harmax_lab.algorithmic.training import train
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Spec
-from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, shared_level
+from harmax_lab.kit.experiment import Experiment, Spec
+from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
+from harmax_lab.studies.score_runs import SCORES, compact
 from harmax_lab.tasks import PROTOCOLS, TASKS
 
 PAPERS_TASKS = ("lattice", "modular_addition")
 """The tasks of the paper's own ablation, exponents and rivals."""
 MARGIN = 0.05
 """Of a score: a smaller difference is not worth a claim."""
+FEW = 3  # differences that one sentence can list
+BREAKING = "breaking"  # a key of a finding's numbers
+SMOKE: dict[str, Any] = dict(seeds=(0, 1), models=("mlp",), tasks=("modular_addition",), mlp_epochs=2)
+QUICK: dict[str, Any] = dict(  # questions of one length: one stack per head
+    seeds=anchors.SEEDS[:3], models=("mlp",), tasks=("modular_addition", "permutation"), mlp_epochs=48
+)
 Weights = Mapping[str, float]
 
 
@@ -107,23 +117,17 @@ class Place(NamedTuple):
         """Return a weighted sum of arms' scores for each seed that all of them have, averaged over the tasks."""
         by_task = []
         for task in self.tasks:
-            arms = [self.runs.get((task, arm), {}) for arm in weights]
-            sums = {
-                seed: sum(weight * arm[seed].metrics[score] for weight, arm in zip(weights.values(), arms, strict=True))
-                for seed in set.intersection(*map(set, arms))
-            }
-            by_task.append(sums)
+            arms = [(weight, self.runs.get((task, arm), {})) for arm, weight in weights.items()]
+            seeds = set.intersection(*(set(runs) for _, runs in arms))
+            by_task.append({seed: sum(weight * runs[seed].metrics[score] for weight, runs in arms) for seed in seeds})
         common = sorted(set.intersection(*map(set, by_task)))
         # Rounded, so that equal scores tie whatever the order of the sum.
         return {seed: round(float(np.mean([sums[seed] for sums in by_task])), 12) for seed in common}
 
     def contrast(self, weights: Weights, score: str) -> PairedDifference | None:
-        """Return a weighted sum of arms' scores: mean over seeds, interval, tests against 0; None without a seed.
-
-        `{"harmonic": 1, "linear": -1}` is how much better harmonic is.
-        """
+        """Return a weighted sum of arms' scores: mean over seeds, interval, tests against 0; None without a seed."""
         found = list(self.per_seed(weights, score).values())
-        return _minus(found, 0.0) if found else None
+        return _over_seeds(found) if found else None
 
     def epochs_later(self, arm: str, against: str) -> PairedDifference | None:
         """Return by how many epochs an arm generalizes later than another on one task: the median over seeds.
@@ -142,6 +146,10 @@ class Place(NamedTuple):
         return str(bootstrap_interval(found, statistic="mean")) if found else None
 
 
+def _over_seeds(values: Sequence[float], limit: float = 0.0, level: float = 0.95) -> PairedDifference:
+    return paired_difference(values, [limit] * len(values), statistic="mean", level=level)
+
+
 def minus(arm: str, against: str) -> dict[str, float]:
     """Return the weights of one arm minus another."""
     return {arm: 1.0, against: -1.0}
@@ -150,8 +158,7 @@ def minus(arm: str, against: str) -> dict[str, float]:
 def switches(dot_harmax: str) -> dict[str, dict[str, float]]:
     """Return the weights of four arms in the two main effects and in the interaction of distance and HarMax.
 
-    Args:
-        dot_harmax: the arm that stands for the inner product under HarMax.
+    `dot_harmax` is the arm that stands for the inner product under HarMax.
     """
     return {
         "distance": {"l2": 0.5, "harmonic": 0.5, "linear": -0.5, dot_harmax: -0.5},
@@ -177,116 +184,95 @@ def numbers_of(found: PairedDifference | None) -> dict[str, float] | None:
     return found.difference._asdict() if found else None
 
 
-def _minus(values: Sequence[float], limit: float, level: float = 0.95) -> PairedDifference:
-    return paired_difference(values, [limit] * len(values), statistic="mean", level=level)
-
-
-def above_zero(found: PairedDifference) -> bool | None:
-    """Whether a difference lies above 0 with its interval, or below; None where neither."""
-    return found.difference.above(0)
-
-
-def alike(found: PairedDifference) -> bool | None:
+def is_alike(found: PairedDifference) -> bool | None:
     """Whether a difference lies within the margin with its interval, or beyond it; None where neither.
 
-    >>> alike(paired_difference([0.01, 0.02], [0.0, 0.0], statistic="mean"))
+    >>> is_alike(paired_difference([0.01, 0.02], [0.0, 0.0], statistic="mean"))
     True
     """
     _, low, high = found.difference
     return True if low > -MARGIN and high < MARGIN else False if low > MARGIN or high < -MARGIN else None
 
 
-PlaceJudge = Callable[[Place], Finding]
-ABOVE = "Holds where the 95 % interval of the mean over the tasks lies above 0; broken where it lies below"
-"""The rule of `by_contrast`."""
-ALIKE = f"Holds where the 95 % interval of the mean over the tasks lies within {MARGIN} of 0; broken where outside"
-"""Its rule with `alike`."""
-BELOW_ZERO, BELOW_MARGIN = (
-    f"Holds where every difference lies below {limit:g} with its 95 % interval; broken where one lies above by an "
-    "interval and a signed-rank test, both corrected for the number of differences"
-    for limit in (0, MARGIN)
-)
-"""The rule of `all_below`."""
+class Rule(NamedTuple):
+    """How a claim is judged: in words, as part of its statement, and as a function of the place with its runs."""
+
+    words: str
+    judge: Callable[[Place], Finding]
 
 
-def by_contrast(
-    weights: Weights, score: str, words: str, rule: Callable[[PairedDifference], bool | None] = above_zero
-) -> PlaceJudge:
-    """Return a judge by a weighted sum of arms' scores; `words` say what the sum is."""
+def above(weights: Weights, words: str, score: str = "structure", *, alike: bool = False) -> Rule:
+    """Judge by a weighted sum of arms' scores: above 0, or (`alike`) near it; `words` say what the sum is."""
 
     def judge(place: Place) -> Finding:
         found = place.contrast(weights, score)
+        holds = None if found is None else is_alike(found) if alike else found.difference.above(0)
         sentence = f"{words}: {written(found, p=True)}, mean of {len(place.tasks)} tasks."
-        return Finding(rule(found) if found else None, sentence, {"difference": numbers_of(found)})
+        return Finding(holds, sentence, {"difference": numbers_of(found)})
 
-    return judge
-
-
-class AllBelow(NamedTuple):
-    """Whether no arm passes its reference by more than a limit, and every difference."""
-
-    holds: bool | None
-    found: dict[str, PairedDifference]
-    """Arm minus reference."""
-    strict: dict[str, tuple[PairedDifference, float]]
-    """The same minus the limit, at the level shared among all, and the corrected p-value: both must break a claim."""
-    limit: float
-
-    @property
-    def in_doubt(self) -> str:
-        """Say why the best arm breaks nothing although its own interval lies above the limit; else nothing."""
-        if self.holds is not None or not self.found or not self.found[self.best].difference.above(self.limit):
-            return ""
-        one, p = self.strict[self.best]
-        low, high = (value + self.limit for value in one.difference[1:])
-        count = len(self.strict)
-        return f" Corrected for {count}: [{low:+.3f}, {high:+.3f}], p against {self.limit:g} {p:.2g}: not decided."
-
-    @property
-    def breaking(self) -> list[str]:
-        """The arms that break the claim."""
-        return [arm for arm, (one, p) in self.strict.items() if one.difference.above(0) and p < SIGNIFICANT]
-
-    @property
-    def best(self) -> str:
-        """The arm with the largest difference."""
-        return max(self.found, key=lambda arm: self.found[arm].difference.estimate)
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """Every difference with its interval, for a verdict."""
-        return {f"difference_{arm}": numbers_of(one) for arm, one in self.found.items()}
+    where = f"within {MARGIN} of 0; broken where outside" if alike else "above 0; broken where below"
+    return Rule(f"Holds where the 95 % interval of the mean over the tasks lies {where}", judge)
 
 
-def all_below(place: Place, pairs: Mapping[str, str], score: str, *, limit: float = 0.0) -> AllBelow:
+def none_ahead(
+    pairs: Mapping[str, str], labels: Mapping[str, str], score: str, *, limit: float = 0.0, name_breaking: bool = False
+) -> Rule:
     """Judge a claim about all of some arms: none passes its reference by more than a limit.
 
-    It holds where every difference lies below the limit with its 95 % interval: this needs no correction, since a claim
-    that is wrong for one arm rarely passes for that arm. It is broken where one difference lies above the limit. One
-    of many does so by chance; so it must do so at the level shared among them *and* by the signed-rank test against
-    the limit, corrected by Holm's rule for all of them.
+    It holds where every difference lies below the limit with its 95 % interval. This needs no correction: a claim that
+    is wrong for one arm rarely passes for that arm. It is broken where one difference lies above the limit. One of many
+    does so by chance; so it must do so at the level shared among them *and* by the signed-rank test against the limit,
+    corrected by Holm's rule for all of them.
 
     Args:
-        place: where.
-        pairs: by arm, its reference.
+        pairs: by arm, its reference; arms that were not run are left out.
+        labels: of arms and references.
         score: a key of `SCORES`.
         limit: of the difference.
+        name_breaking: whether the numbers list the arms that break the claim, each with its reference.
     """
-    tried = {arm: list(place.per_seed(minus(arm, against), score).values()) for arm, against in pairs.items()}
-    values = {arm: own for arm, own in tried.items() if own}
-    found = {arm: _minus(own, 0.0) for arm, own in values.items()}
-    above = [_minus(own, limit, shared_level(len(pairs))) for own in values.values()]
-    corrected = holm([one.rank_p for one in above])
-    strict = dict(zip(values, zip(above, corrected, strict=True), strict=True))
-    below = len(found) == len(pairs) and all(one.difference.above(limit) is False for one in found.values())
-    answer = AllBelow(True if below and found else None, found, strict, limit)
-    return answer._replace(holds=False) if answer.breaking else answer
+
+    def judge(place: Place) -> Finding:
+        ran = {arm: against for arm, against in pairs.items() if arm in place.arms}
+        tried = {arm: list(place.per_seed(minus(arm, against), score).values()) for arm, against in ran.items()}
+        values = {arm: own for arm, own in tried.items() if own}
+        found = {arm: _over_seeds(own) for arm, own in values.items()}
+        strict = [_over_seeds(own, limit, shared_level(len(ran))) for own in values.values()]
+        corrected = dict(zip(values, zip(strict, holm([one.rank_p for one in strict]), strict=True), strict=True))
+        breaking = [arm for arm, (one, p) in corrected.items() if one.difference.above(0) and p < SIGNIFICANT]
+        behind = [arm for arm, one in found.items() if one.difference.above(limit) is False]
+        holds = False if breaking else True if found and len(behind) == len(ran) else None
+        best = max(found, key=lambda arm: found[arm].difference.estimate)
+        shown = {
+            f"{labels[arm]} minus {labels[ran[arm]]}": written(found[arm])
+            for arm in (found if len(found) <= FEW else [best])
+        }
+        sentence = (
+            f"{SCORES[score].capitalize()}, mean of {len(place.tasks)} tasks: {'' if len(found) <= FEW else 'best of '}"
+            f"{listed(shown)}. Clearly below {limit:g}: {len(behind)} of {len(ran)}."
+        )
+        if holds is None and found[best].difference.above(limit):
+            one, p = corrected[best]
+            low, high = (value + limit for value in one.difference[1:])
+            sentence += (
+                f" Corrected for {len(found)}: [{low:+.3f}, {high:+.3f}], p against {limit:g} {p:.2g}: not decided."
+            )
+        numbers = {f"difference_{arm}": numbers_of(one) for arm, one in found.items()}
+        named = {BREAKING: {arm: ran[arm] for arm in breaking}} if name_breaking else {}
+        return Finding(holds, sentence, {**numbers, **named})
+
+    words = (
+        f"Holds where every difference lies below {limit:g} with its 95 % interval; broken where one lies above by an "
+        "interval and a signed-rank test, both corrected for the number of differences"
+    )
+    return Rule(words, judge)
 
 
 def study_claim(
     id: str,
-    statement: str,
-    judge: PlaceJudge,
+    said: str,
+    rule: Rule,
+    where: str,
     *,
     full: StudySpec,
     protocol: str,
@@ -302,12 +288,13 @@ def study_claim(
 
     Args:
         id: of the claim.
-        statement: ends with where it is asked, in brackets.
-        judge: of the place with the claim's runs.
+        said: what is claimed; its rule, and where it is asked, follow in the statement.
+        rule: by which it is judged.
+        where: it is asked.
         full: the spec that is long enough to decide.
-        protocol, model: where.
+        protocol, model: of the place.
         arms: those it rests on; none: all that were run.
-        must: the arms without which nothing can be said; None: `arms`.
+        must: those without which nothing can be said; None: all of them.
         tasks: those it is about; None: all of the full spec, and () for whichever were run.
         also: says why a spec cannot decide it although epochs, tasks, arms and seeds can; empty where it can.
         paper: what the paper reports.
@@ -317,13 +304,13 @@ def study_claim(
 
     def needs(cell: Any) -> bool:
         *at, task, arm = full.key(cell)
-        return at == [protocol, model] and (not tasks or task in tasks) and (not wanted or arm in wanted)
+        return at == [protocol, model] and (not wanted or arm in wanted) and (not tasks or task in tasks)
 
-    def judge_place(results: Results[Any, Any]) -> Finding:
+    def judge(results: Results[Any, Any]) -> Finding:
         (place,) = (one for one in results.spec.places(results) if one.runs)
         if set(wanted if must is None else must) - set(place.arms) or set(tasks or ()) - set(place.tasks):
             return Finding(None, "Not all arms and tasks that this claim needs were run.", {})
-        return judge(place._replace(tasks=tasks) if tasks else place)
+        return rule.judge(place._replace(tasks=tasks) if tasks else place)
 
     def enough(results: Results[Any, Any]) -> str:
         spec = results.spec
@@ -338,4 +325,18 @@ def study_claim(
             or f"{len(no_run)} arms were not run." * bool(no_run)
         )
 
-    return Claim(id, statement, paper, control, needs=needs, judge=judge_place, enough=enough)
+    statement = f"{said}. {rule.words} ({where})."
+    return Claim(id, statement, paper, control, needs=needs, judge=judge, enough=enough)
+
+
+def study(*, settings_of: Callable[[Any, Any], Settings], pieces: Callable[[Any], Any], **own: Any) -> Experiment:
+    """Return the experiment of a study whose runs are trained as `settings_of(spec, cell)` says, scored and kept."""
+    return Experiment(
+        run_cells=lambda spec, group, context: compact(
+            train(group, partial(settings_of, spec), context, snapshots=2, centers=True)
+        ),
+        group=lambda cell: None,  # side by side: a GPU never waits for a compiler or for a last straggler
+        pieces=pieces,
+        accelerated=True,
+        **own,
+    )
