@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from harmax_lab.algorithmic.protocols import POWERED
+from harmax_lab.algorithmic.runs import BODIES
 from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.claims import said_and_rule, verdict_words
 from harmax_lab.studies import ablation, confounds, exponents, rivals
-from harmax_lab.studies.arms import APPENDIX, ARMS, DIRECTIONS, LOSSES, VARIANTS, reads_out, settings_of
-from harmax_lab.studies.comparisons import MEASURES
-from harmax_lab.studies.outcomes import BODIES, structure_score
-from harmax_lab.studies.rivals_tables import SQUARE_TITLE, VERDICTS_AGAINST
-from harmax_lab.studies.shared_tables import WITHOUT
+from harmax_lab.studies.rivals import MEASURES, SQUARE_TITLE, VERDICTS_AGAINST
+from harmax_lab.studies.score_runs import DIRECTIONS, structure_score
+from harmax_lab.studies.tables_and_figures import WITHOUT
+from harmax_lab.studies.tuned_losses import APPENDIX, ARMS, LOSSES, VARIANTS, reads_out, settings_of
 from harmax_lab.tasks import PROTOCOLS, TASKS, Split, Task, audit, find_task, make_split
 
 STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")

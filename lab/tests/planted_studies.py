@@ -31,6 +31,8 @@ def result(cell: RunCell, score: float, *, spread: float = 0.01, **metrics: Any)
             "train_epoch": 10,
             "test_epoch": int(1000 * (1 - score)) if score > 0.5 else None,
             "diverged_at": None,
+            "learning_rate": 2e-3,  # inside the grid of the search, as the weight decay is
+            "weight_decay": 0.01,
             **metrics,
         },
     )

@@ -12,14 +12,15 @@ import pytest
 import loss_page
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import settings
-from harmax_lab.algorithmic.runs import LEAST_SEEDS
 from harmax_lab.kit.experiment import Experiment
+from harmax_lab.kit.judges import LEAST_SEEDS
 from harmax_lab.losses import LargeMarginHead, SphericalHead
 from harmax_lab.studies import ablation, confounds, exponents, rivals
-from harmax_lab.studies.arms import ARMS, DIRECTIONS, LOSSES, reads_out, settings_of
-from harmax_lab.studies.outcomes import LATE, MARGIN, WINDOW
-from harmax_lab.studies.rivals_claims import CORNERS
-from harmax_lab.studies.shared_tables import WITHOUT
+from harmax_lab.studies.compare_arms import MARGIN
+from harmax_lab.studies.rivals import CORNERS
+from harmax_lab.studies.score_runs import DIRECTIONS, LATE, WINDOW
+from harmax_lab.studies.tables_and_figures import WITHOUT
+from harmax_lab.studies.tuned_losses import ARMS, LOSSES, reads_out, settings_of
 from harmax_lab.tasks import TASKS, find_task, make_split
 from planted_studies import planted
 
@@ -145,12 +146,7 @@ def test_results_are_filled_in_and_without_them_the_page_says_so(tmp_path: Path)
     found = planted(rivals.cells(one), lambda cell: 0.9 if cell.loss == "harmonic" else 0.5)
     grid = np.zeros((len(one.learning_rates), len(one.weight_decays), len(one.search_tasks), 1))
     with_search = {
-        cell: replace(
-            result,
-            arrays={**result.arrays, "search_late": grid},
-            metrics={**result.metrics, "choice": [1, 1]},
-        )
-        for cell, result in found.items()
+        cell: replace(result, arrays={**result.arrays, "search_late": grid}) for cell, result in found.items()
     }
     stored(tmp_path, rivals.MLP, one, with_search)
     section = loss_page.study_section("rivals_mlp", tmp_path)

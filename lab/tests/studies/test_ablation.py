@@ -12,18 +12,10 @@ from harmax_lab.algorithmic.training import RunCell, split_of, train
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult
-from harmax_lab.studies.ablation import CLAIMS, EXPERIMENT, FULL, AblationSpec, cells, settings_of, summarize
-from harmax_lab.studies.ablation_figures import HEADS, SWITCHES
-from harmax_lab.studies.outcomes import (
-    PAPERS_TASKS,
-    Place,
-    collect,
-    compact,
-    contrast,
-    epochs_versus,
-    structure_score,
-)
-from harmax_lab.studies.shared_tables import ELSEWHERE
+from harmax_lab.studies.ablation import EXPERIMENT, FULL, HEADS, SWITCHES, AblationSpec, cells, settings_of
+from harmax_lab.studies.compare_arms import PAPERS_TASKS
+from harmax_lab.studies.score_runs import compact, structure_score
+from harmax_lab.studies.tables_and_figures import ELSEWHERE
 from harmax_lab.tasks import find_task
 from planted_studies import planted
 
@@ -35,8 +27,8 @@ DISTANCE = {"linear": 0.3, "l2": 0.8, "dot_harmax": 0.3, "harmonic": 0.9}
 
 def verdicts(scores: Scores, spec: AblationSpec = SPEC) -> dict[str, str]:
     """Return the verdicts on MLPs under the matched protocol, by name."""
-    found = summarize(spec, planted(cells(spec), lambda cell: scores[cell.head]))
-    assert [one.claim for one in found.verdicts] == [claim.id for claim in CLAIMS]
+    found = EXPERIMENT.summarize(spec, planted(cells(spec), lambda cell: scores[cell.head]))
+    assert [one.claim for one in found.verdicts] == [claim.id for claim in EXPERIMENT.claims]
     tail = "_mlp_matched"
     return {one.claim.removesuffix(tail): one.verdict for one in found.verdicts if one.claim.endswith(tail)}
 
@@ -73,9 +65,9 @@ def test_of_fewer_tasks_only_what_asks_for_no_others_is_decided() -> None:
 
 def test_effects_are_the_usual_ones_of_two_switches() -> None:
     results = planted(cells(SPEC), lambda cell: DISTANCE[cell.head], spread=0.0)
-    place = Place("matched", "mlp", ("lattice", "genealogy"))
-    outcomes = collect(results, lambda cell: cell.head)
-    found = {name: contrast(outcomes, place, weights, "structure") for name, weights in SWITCHES.items()}
+    place = next(one for one in SPEC.places(results) if (one.protocol, one.model) == ("matched", "mlp"))
+    place = place._replace(tasks=("lattice", "genealogy"))
+    found = {name: place.contrast(weights, "structure") for name, weights in SWITCHES.items()}
     effects = {name: one.difference.estimate for name, one in found.items() if one}
     assert effects == pytest.approx({"distance": 0.55, "HarMax": 0.05, "interaction": 0.1})
 
@@ -83,7 +75,7 @@ def test_effects_are_the_usual_ones_of_two_switches() -> None:
 def test_only_seeds_that_all_heads_have_are_compared() -> None:
     results = planted(cells(SPEC), lambda cell: TOGETHER[cell.head])
     del results[RunCell("matched", "lattice", "mlp", "l2", 0.8, 3)]
-    _, effects, *_ = summarize(SPEC, results).tables
+    _, effects, *_ = EXPERIMENT.summarize(SPEC, results).tables
     seeds = {(row["models"], row["task"]): row["seeds"] for row in effects.rows if row["protocol"] == "matched"}
     assert seeds["MLPs", "Lattice"] == seeds["MLPs", "mean of 5"] == 11
     assert seeds["MLPs", "Genealogy"] == seeds["transformers", "Lattice"] == 12
@@ -92,8 +84,8 @@ def test_only_seeds_that_all_heads_have_are_compared() -> None:
 def test_never_generalizing_is_later_than_any_epoch() -> None:
     scores = {"harmonic": 0.9, "linear": 0.4}
     own = [RunCell("matched", "lattice", "mlp", head, 0.8, seed) for head in scores for seed in range(12)]
-    outcomes = collect(planted(own, lambda cell: scores[cell.head]), lambda cell: cell.head)
-    found = epochs_versus(outcomes, Place("matched", "mlp", ("lattice",)), "harmonic", "linear")
+    (whole,) = (one for one in SPEC.places(planted(own, lambda cell: scores[cell.head])) if one.runs)
+    found = whole.alone()[0].epochs_later("harmonic", "linear")
     assert found is not None
     assert found.difference.high == -np.inf
     assert found.less == 12
@@ -165,8 +157,8 @@ def test_what_an_untied_head_learned_is_tabulated_beside_the_embedding(tmp_path:
     own = [RunCell("authors", "lattice", "transformer", head, 0.8, 0) for head in ("linear", "harmonic")]
     found = dict(EXPERIMENT.run_cells(spec, own, Context(tmp_path)))
     assert [("centers" in found[cell].arrays) for cell in own] == [False, True]
-    (rows,) = (table.rows for table in summarize(spec, found).tables if table.title == ELSEWHERE)
-    assert [row["arm"] for row in rows] == [HEADS["harmonic"].label]
+    (rows,) = (table.rows for table in EXPERIMENT.summarize(spec, found).tables if table.title == ELSEWHERE)
+    assert [row["arm"] for row in rows] == [HEADS["harmonic"]]
     assert "at their own length" not in rows[0]
     assert float(rows[0]["of the head's own weight"].split()[0]) == pytest.approx(
         found[own[1]].metrics["center_structure"], rel=0.01

@@ -12,20 +12,21 @@ from harmax_lab.algorithmic.training import split_of, stacks_of
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.tables import Table
-from harmax_lab.studies.conditions import CONDITIONS, HEADS, MATCHED, ConfoundCell, outcomes_of
 from harmax_lab.studies.confounds import (
     CHANGES,
     CHANGES_TITLE,
-    CLAIMS,
+    CONDITIONS,
     EXPERIMENT,
     FULL,
     GAINS_TITLE,
+    HEADS,
+    MATCHED,
+    ConfoundCell,
     ConfoundSpec,
     cells,
     settings_of,
-    summarize,
 )
-from harmax_lab.studies.shared_tables import WITHOUT
+from harmax_lab.studies.tables_and_figures import WITHOUT
 from harmax_lab.tasks import audit
 from planted_studies import planted
 
@@ -34,13 +35,14 @@ Score = Callable[[str, str], float]
 
 
 def summary(score: Score, spec: ConfoundSpec = SPEC, spread: float = 0.01):
-    return summarize(spec, planted(cells(spec), lambda cell: score(cell.head, cell.condition), spread=spread))
+    found = planted(cells(spec), lambda cell: score(cell.head, cell.condition), spread=spread)
+    return EXPERIMENT.summarize(spec, found)
 
 
 def verdicts(score: Score, spec: ConfoundSpec = SPEC) -> dict[str, str]:
     """Return the verdicts on MLPs, by name."""
     found = summary(score, spec)
-    assert [one.claim for one in found.verdicts] == [claim.id for claim in CLAIMS]
+    assert [one.claim for one in found.verdicts] == [claim.id for claim in EXPERIMENT.claims]
     tail = "_mlp"
     return {one.claim.removesuffix(tail): one.verdict for one in found.verdicts if one.claim.endswith(tail)}
 
@@ -113,7 +115,7 @@ def test_what_a_mean_rests_on_is_seen_without_each_task() -> None:
         lambda cell: always(cell.head, cell.condition) if cell.task == "permutation" else 0.5,
         spread=0.0,
     )
-    rows = {(row["models"], row["of"]): row for row in table(summarize(SPEC, found).tables, WITHOUT).rows}
+    rows = {(row["models"], row["of"]): row for row in table(EXPERIMENT.summarize(SPEC, found).tables, WITHOUT).rows}
     assert len(rows) == 2 * len(CONDITIONS)
     row = rows["transformers", "untied"]
     assert row["all tasks"] == "+0.080 [+0.080, +0.080]"
@@ -163,7 +165,9 @@ def test_a_short_study_is_trained_judged_and_drawn(tmp_path: Path) -> None:
     assert decays == {MATCHED: 0.01, "drawn": 0.01, "no_decay": 0, "strong_decay": 0.3, "untied": 0.01}
     assert {cell.condition for cell, one in found.items() if "centers" in one.arrays} == {"untied"}
     assert {cell.condition for cell, one in found.items() if one.metrics["leak"] > 0} == {"drawn"}
-    assert {key[0] for key in outcomes_of(found)} == {"matched"}
+    (place,) = spec.places(found)
+    assert place.protocol == "matched"
+    assert len(place.arms) == len(HEADS) * len(CONDITIONS)
     with house_style():
         (picture,) = EXPERIMENT.draw(spec, found).values()
     labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]

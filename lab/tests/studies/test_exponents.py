@@ -12,8 +12,8 @@ from harmax_lab.algorithmic.training import train
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult
+from harmax_lab.studies.compare_arms import PAPERS_TASKS
 from harmax_lab.studies.exponents import (
-    CLAIMS,
     EXPERIMENT,
     EXPONENTS,
     FULL,
@@ -22,11 +22,8 @@ from harmax_lab.studies.exponents import (
     ExponentSpec,
     cells,
     settings_of,
-    summarize,
 )
-from harmax_lab.studies.exponents_figures import arm_of
-from harmax_lab.studies.outcomes import PAPERS_TASKS
-from harmax_lab.studies.shared_tables import WITHOUT
+from harmax_lab.studies.tables_and_figures import WITHOUT
 from planted_studies import planted
 
 SPEC = ExponentSpec(seeds=tuple(range(12)))
@@ -34,13 +31,13 @@ NAMES = ("two_structure", "root_accuracy", "learned_accuracy", "learned_structur
 
 
 def results(score: Callable[[str], float], spec: ExponentSpec = SPEC) -> dict[ExponentCell, CellResult]:
-    return planted(cells(spec), lambda cell: score(arm_of(cell)), exponent=2.5)
+    return planted(cells(spec), lambda cell: score(spec.key(cell)[3]), exponent=2.5)
 
 
 def verdicts(score: Callable[[str], float], spec: ExponentSpec = SPEC) -> tuple[str, ...]:
     """Return the verdicts on MLPs under the matched protocol."""
-    found = {one.claim: one.verdict for one in summarize(spec, results(score, spec)).verdicts}
-    assert list(found) == [claim.id for claim in CLAIMS]
+    found = {one.claim: one.verdict for one in EXPERIMENT.summarize(spec, results(score, spec)).verdicts}
+    assert list(found) == [claim.id for claim in EXPERIMENT.claims]
     return tuple(found[f"{name}_mlp_matched"] for name in NAMES)
 
 
@@ -59,7 +56,7 @@ def test_where_large_exponents_are_better_the_rest_is_broken() -> None:
 
 def test_differences_about_the_margin_decide_nothing() -> None:
     found = planted(cells(SPEC), lambda cell: 0.55 if cell.exponent == 8 else 0.5, spread=0.1, exponent=2.5)
-    by_claim = {one.claim: one.verdict for one in summarize(SPEC, found).verdicts}
+    by_claim = {one.claim: one.verdict for one in EXPERIMENT.summarize(SPEC, found).verdicts}
     assert by_claim["two_structure_mlp_matched"] == NOT_DECIDED
 
 
@@ -67,7 +64,7 @@ def test_means_over_tasks_are_shown_without_each_task() -> None:
     found = planted(
         cells(SPEC), lambda cell: 0.9 if cell.exponent == 8 and cell.task == "lattice" else 0.4, exponent=2.5
     )
-    (table,) = (one for one in summarize(SPEC, found).tables if one.title == WITHOUT)
+    (table,) = (one for one in EXPERIMENT.summarize(SPEC, found).tables if one.title == WITHOUT)
     rows = {(row["protocol"], row["models"], row["of"]): row for row in table.rows}
     assert {protocol for protocol, _, _ in rows} == {"matched"}  # the authors' two tasks make no mean to take apart
     shown = rows["matched", "MLPs", "exponent 8 minus 2"]

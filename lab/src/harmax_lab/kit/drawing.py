@@ -63,6 +63,7 @@ def facets(
     size: tuple[float, float],
     xlabel: str = "",
     ylabel: str = "",
+    font: float = 9.5,
     handles: Sequence["Line2D"] = (),
     **options: Any,
 ) -> tuple["Figure", dict[tuple[R, K], "Axes"]]:
@@ -76,6 +77,7 @@ def facets(
         size: of the figure, in inches.
         xlabel: below the last row.
         ylabel: at the left of each row, below its words.
+        font: size of the titles, in points.
         handles: of the legend.
         options: as for `Figure.subplots`.
     """
@@ -87,7 +89,7 @@ def facets(
         (row, top): axes for row, line in zip(sides, grid, strict=True) for top, axes in zip(tops, line, strict=True)
     }
     for axes, words in zip(grid[0], tops.values(), strict=True):
-        axes.set_title(words, fontsize=9.5)
+        axes.set_title(words, fontsize=font)
     for axes, words in zip(grid[:, 0], sides.values(), strict=True):
         axes.set_ylabel("\n".join(filter(None, (words, ylabel))))
     for axes in grid[-1]:

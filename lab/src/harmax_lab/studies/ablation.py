@@ -4,52 +4,57 @@
     harmax run ablation --full     five tasks, both models, both protocols, 20 seeds; meant for a GPU
 
 Two switches make four heads: inner product or distance, softmax or HarMax. A main effect is the mean of what a switch
-does with the other one off and on; the interaction is what it does more with the other one on than off. Under the
-matched protocol the four differ in the switches alone. Under the authors' a head takes the other settings of the
-authors' arm with its similarity: transformers with a distance are not tied, and the standard MLP has an output bias.
+does with the other one off and on. The interaction is how much more it does with the other one on than off. Under the
+matched protocol the four heads differ in the switches alone. Under the authors' protocol a head takes the other
+settings of the authors' arm with its similarity: transformers with a distance are not tied, and the standard MLP has an
+output bias.
 
-HarMax of an inner product is not defined by the paper; `DotHarmaxHead` says what is taken for it: the class that wins
-is the most orthogonal one. Learning rate and weight decay are the authors' for all four and not tuned; the rivals have
-the same square with each corner tuned, and with spherical softmax, p ~ (w . x)^2, in this one's place. Transformers
-train for 5000 epochs, where the authors have 7000 and, on permutations, 10,000.
+The paper does not define HarMax of an inner product. `DotHarmaxHead` says what is taken for it: the class that wins is
+the most orthogonal one. All four have the authors' learning rate and weight decay; nothing is tuned. The rivals have
+the same square with each corner tuned, and with spherical softmax, p ~ (w . x)^2, in this corner. Transformers train
+for 5000 epochs, where the authors have 7000 and, on permutations, 10,000.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harmax_lab.algorithmic import anchors
+from harmax.figures import Picture
+from harmax_lab.algorithmic import anchors, planes
 from harmax_lab.algorithmic.protocols import Settings, settings
-from harmax_lab.algorithmic.training import RunCell, train
-from harmax_lab.kit.claims import Claim, Finding, Verdict
-from harmax_lab.kit.experiment import Context, Experiment, Summary, conclude
-from harmax_lab.kit.store import CellResult
+from harmax_lab.algorithmic.runs import BODIES, TITLES
+from harmax_lab.algorithmic.training import RunCell, task_of
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
-from harmax_lab.studies.ablation_figures import HEADS, SWITCHES, figures
-from harmax_lab.studies.comparisons import RULE, all_below, effect_rows, judge_contrast
-from harmax_lab.studies.outcomes import (
-    BODIES,
-    PAPERS_TASKS,
-    SCORES,
-    Place,
-    StudySpec,
-    collect,
-    compact,
-    contrast,
-    mean_of,
-    versus,
-    with_p,
-    written,
+from harmax_lab.studies import compare_arms as arms
+from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, StudySpec, minus, numbers_of, study_claim, written
+from harmax_lab.studies.tables_and_figures import (
+    SCORES_TITLE,
+    draw_switches,
+    effect_table,
+    run_tables,
+    score_table,
+    without_one,
 )
-from harmax_lab.studies.shared_tables import epoch_table, structure_tables, without_one
 
-Results = Mapping[RunCell, CellResult]
-HALF = 0.5
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEADS = {
+    "linear": "inner product, softmax",
+    "l2": "distance, softmax",
+    "dot_harmax": "inner product, HarMax",
+    "harmonic": "distance, HarMax",
+}
+SWITCHES = arms.switches("dot_harmax")
+"""Weights of the four heads in each effect."""
 OVER_NEITHER = {
-    f"{words}, over neither": {head: 1.0, "linear": -1.0}
+    f"{words}, over neither": minus(head, "linear")
     for head, words in (("harmonic", "both"), ("l2", "distance alone"), ("dot_harmax", "HarMax alone"))
 }
+HALF = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +62,10 @@ class AblationSpec(StudySpec):
     """Settings of the ablation."""
 
     transformer_epochs: int = 5000
-    """Fewer than the authors' 7000, so that all of it stays within minutes on a GPU."""
+    """Fewer than the authors' 7000, so that the study takes minutes on a GPU."""
+
+
+FULL = AblationSpec(seeds=anchors.SEEDS)
 
 
 def cells(spec: AblationSpec) -> list[RunCell]:
@@ -72,168 +80,116 @@ def cells(spec: AblationSpec) -> list[RunCell]:
 
 
 def settings_of(spec: AblationSpec, cell: RunCell) -> Settings:
-    """Return how a cell is trained: as the authors' arm with its similarity is."""
+    """Return how a cell is trained: as the authors' arm with its similarity."""
     arm = "harmonic" if cell.head in ("l2", "harmonic") else "linear"
     how = settings(cell.protocol, cell.model, arm, epochs=spec.epochs(cell.model))
-    # HarMax has no bias to put one in.
-    return replace(how, bias=how.bias and cell.head == "linear")
+    return replace(how, bias=how.bias and cell.head == "linear")  # HarMax has no place for a bias
 
 
-def run_cells(spec: AblationSpec, group: Sequence[RunCell], context: Context) -> Iterable[tuple[RunCell, CellResult]]:
-    """Train the runs, a stack a protocol, head, model and length of question."""
-    return compact(train(group, partial(settings_of, spec), context, snapshots=2, centers=True))
-
-
-def _claims_of(protocol: str, model: str) -> list[Claim]:
-    tail = f"{BODIES[model]}, {protocol} protocol, untuned"
-    authors = protocol == "authors"
-    shown = "Fig. 6 shows embeddings on lattice and modular addition; no numbers are known here."
-    texts = {
-        "both_needed": (
-            "It takes both: with distance and HarMax together there is more structure than with either alone or with "
-            "neither, on average over lattice and modular addition. Holds where the differences of all three from both "
-            f"together lie below 0 with their 95 % intervals; {RULE}",
-            "Distance and HarMax together give the structure, either alone does not. " + shown,
-        ),
-        "distance_most": (
-            "The distance alone gives more than half of the gain in structure that both give over neither, on average "
-            "over the tasks. Not decided where both give no clear gain",
-            "Not reported.",
-        ),
-        "harmax_most": (
-            "HarMax alone gives more than half of the gain in structure that both give over neither, on average over "
-            "the tasks. Not decided where both give no clear gain",
-            "Not reported.",
-        ),
-        "interaction": (
-            "The two reinforce one another: the interaction in structure, averaged over the tasks, lies above 0 with "
-            "its 95 % interval (broken: below)",
-            "Not reported as a number.",
-        ),
-    }
-    return [
-        Claim(f"{name}_{model}_{protocol}", f"{text} ({tail}).", paper, control=not (authors and name == "both_needed"))
-        for name, (text, paper) in texts.items()
-    ]
-
-
-CLAIMS = tuple(
-    claim for protocol in ("authors", "matched") for model in BODIES for claim in _claims_of(protocol, model)
-)
-
-
-def judge_both(results: Results, place: Place) -> Finding:
-    """Judge by harmonic against each of the other three on the paper's tasks."""
-    others = [head for head in HEADS if head != "harmonic"]
-    there = place._replace(tasks=PAPERS_TASKS)
-    answer = all_below(collect(results, _head), there, dict.fromkeys(others, "harmonic"), "structure")
-    found = (f"{_lower(HEADS[head].label)} {written(one)}" for head, one in answer.found.items())
-    return Finding(
-        answer.holds,
-        f"Structure minus that of distance with HarMax: {'; '.join(found)}; mean of {len(PAPERS_TASKS)} tasks."
-        + answer.in_doubt,
-        answer.numbers,
-    )
-
-
-def judge_share(results: Results, place: Place, alone: str) -> Finding:
-    """Judge by whether one switch alone gives more than half of what both give."""
-    outcomes = collect(results, _head)
-    whole = versus(outcomes, place, "harmonic", "linear", "structure")
-    part = versus(outcomes, place, alone, "linear", "structure")
-    beyond = contrast(outcomes, place, {alone: 1.0, "linear": HALF - 1, "harmonic": -HALF}, "structure")
+def _judge_share(place: Place, alone: str) -> Finding:
+    whole, part = (place.contrast(minus(head, "linear"), "structure") for head in ("harmonic", alone))
+    beyond = place.contrast({alone: 1.0, "linear": HALF - 1, "harmonic": -HALF}, "structure")
     gained = whole is not None and whole.difference.above(0) is True
     return Finding(
         beyond.difference.above(0) if gained and beyond else None,
-        f"Structure over neither: both {written(whole)}, {_lower(HEADS[alone].label)} {written(part)}; minus half of "
-        f"both {with_p(beyond)}{'' if gained else ', but both give no clear gain'}.",
-        {"both": _numbers(whole), "alone": _numbers(part), "beyond_half": _numbers(beyond)},
+        f"Structure over neither: both {written(whole)}, {HEADS[alone]} {written(part)}; the latter minus half of the "
+        f"former {written(beyond, p=True)}{'' if gained else ', but both give no clear gain'}.",
+        {"both": numbers_of(whole), "alone": numbers_of(part), "beyond_half": numbers_of(beyond)},
     )
 
 
-def judge_interaction(results: Results, place: Place) -> Finding:
-    """Judge by the interval of the interaction."""
-    weights = SWITCHES["interaction"]
-    return judge_contrast(collect(results, _head), place, weights, "structure", "Interaction in structure")
+def _claims(protocol: str, model: str) -> list[Claim]:
+    def claim(name: str, said: str, rule: arms.Rule, **more: Any) -> Claim:
+        where = f"{BODIES[model]}, {protocol} protocol, untuned"
+        at = {"full": FULL, "protocol": protocol, "model": model, "arms": HEADS}
+        return study_claim(f"{name}_{model}_{protocol}", said, rule, where, **at, **more)
 
+    def most(name: str, words: str, head: str) -> Claim:
+        said = f"{words} alone gives more than half of the gain in structure that both give over neither, on average "
+        rule = arms.Rule("Not decided where both give no clear gain", partial(_judge_share, alone=head))
+        return claim(name, f"{said}over the tasks", rule)
 
-def _numbers(found: Any) -> dict[str, float] | None:
-    return found.difference._asdict() if found else None
-
-
-def _lower(label: str) -> str:
-    return label[0].lower() + label[1:]
-
-
-def _head(cell: RunCell) -> str:
-    return cell.head
-
-
-JUDGES: dict[str, Callable[..., Finding]] = {
-    "both_needed": judge_both,
-    "distance_most": partial(judge_share, alone="l2"),
-    "harmax_most": partial(judge_share, alone="dot_harmax"),
-    "interaction": judge_interaction,
-}
-
-
-def _judge(claim: Claim, spec: AblationSpec, results: Results) -> Verdict:
-    name, model, protocol = claim.id.rsplit("_", 2)
-    place = Place(protocol, model, spec.tasks_under(protocol))
-    own = [cell for cell in cells(spec) if (cell.protocol, cell.model) == (protocol, model)]
-    if name == "both_needed":
-        own = [cell for cell in own if cell.task in PAPERS_TASKS] if set(PAPERS_TASKS) <= set(place.tasks) else []
-    short = spec.too_short(FULL, place, PAPERS_TASKS if name == "both_needed" else None)
-    return conclude(claim.id, partial(JUDGES[name], place=place), own, results, too_short=short)
-
-
-def summarize(spec: AblationSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate scores, effects and epochs."""
-    outcomes = collect(results, _head)
-    places = [place for whole in spec.places() for place in whole.each()]
-    scores = Table(
-        "Scores: mean over seeds [95 %]",
-        tuple(
-            {**place.columns, "score": words, **{HEADS[h].label: mean_of(outcomes, place, h, score) for h in HEADS}}
-            for place in places
-            for score, words in SCORES.items()
+    return [
+        claim(
+            "both_needed",
+            "It takes both: distance and HarMax together give more structure than either alone or neither, on average "
+            "over lattice and modular addition. Each of the three is compared with both together",
+            arms.none_ahead({head: "harmonic" for head in HEADS if head != "harmonic"}, HEADS, "structure"),
+            tasks=arms.PAPERS_TASKS,
+            paper="Distance and HarMax together give the structure, either alone does not. Fig. 6 shows embeddings on "
+            "lattice and modular addition; no numbers are known here.",
+            control=protocol != "authors",
         ),
-    )
-    effects = Table(
-        "Effects of the two switches, paired over seeds: mean [95 %]", tuple(effect_rows(outcomes, places, SWITCHES))
-    )
-    labels = {head: style.label for head, style in HEADS.items()}
-    epochs = epoch_table(outcomes, spec.places(), labels, "head")
-    robust = without_one(outcomes, spec.places(), {**SWITCHES, **OVER_NEITHER})
-    tables = (scores, effects, robust, epochs, *structure_tables(outcomes, spec.places(), labels))
-    tables = tuple(table for table in tables if table.rows)
-    return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tables)
+        most("distance_most", "The distance", "l2"),
+        most("harmax_most", "HarMax", "dot_harmax"),
+        claim(
+            "interaction",
+            "The two reinforce one another: the interaction in structure lies above 0",
+            arms.above(SWITCHES["interaction"], "Interaction in structure"),
+            paper="Not reported as a number.",
+        ),
+    ]
 
 
-FULL = AblationSpec(seeds=anchors.SEEDS)
-EXPERIMENT = Experiment(
+def tables(results: Results) -> list[Table]:
+    """Tabulate scores, effects and epochs."""
+    places = results.spec.places(results)
+    return [
+        score_table(SCORES_TITLE, places, HEADS),
+        effect_table("Effects of the two switches, paired over seeds: mean [95 %]", places, SWITCHES),
+        without_one(places, {**SWITCHES, **OVER_NEITHER}),
+        *run_tables(places, HEADS, "head"),
+    ]
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw the effects, one figure per protocol, and the embeddings, one figure per protocol and model."""
+    drawn = {}
+    for protocol in results.distinct("protocol"):
+        places = [place for place in results.spec.places(results) if place.protocol == protocol]
+        drawn[f"effects_{protocol}"] = Picture(
+            draw_switches(places, SWITCHES),
+            f"What each switch does to the scores, {protocol} protocol, untuned: mean over seeds and 95 % interval, by "
+            "task and averaged over tasks (last row); gray where the interval spans 0. Distance and HarMax: mean "
+            "effect of a switch over the two settings of the other. Interaction: how much more each does with the "
+            "other on.",
+        )
+        for place in [one for one in places if one.runs]:
+            drawn[f"embeddings_{place.model}_{protocol}"] = Picture(
+                _draw_embeddings(place),
+                f"Embeddings of {BODIES[place.model]} in the plane of two components, {protocol} protocol. For each "
+                "head and task the seed is shown whose share of variance in the plane (below) is the median.",
+            )
+    return drawn
+
+
+def _draw_embeddings(place: Place) -> "Figure":
+    rows = {head: label.replace(", ", "\n") for head, label in HEADS.items()}
+    size = (1.95 * len(place.tasks) + 0.9, 1.95 * len(HEADS) + 0.3)
+    figure, panels = drawing.facets(rows, {task: TITLES[task] for task in place.tasks}, size=size, font=9)
+    for (head, task), axes in panels.items():
+        structure = task_of(RunCell(place.protocol, task, place.model, head, 0.8, 0)).structure
+        share = planes.draw_middle(axes, structure, place.runs.get((task, head), {}), size=3.4)
+        axes.set_xlabel(share, fontsize=8)
+        axes.yaxis.label.set_size(9)
+    return figure
+
+
+EXPERIMENT = arms.study(
     name="ablation",
     title="Distance and HarMax, one at a time",
     figure="Fig. 6; appendix",
-    claims=CLAIMS,
+    claims=tuple(
+        claim for protocol in ("authors", "matched") for model in BODIES for claim in _claims(protocol, model)
+    ),
     profiles={
-        "smoke": AblationSpec(
-            seeds=(0, 1), models=("mlp",), tasks=("modular_addition",), authors_tasks=("lattice",), mlp_epochs=2
-        ),
-        "quick": AblationSpec(
-            seeds=anchors.SEEDS[:3],
-            protocols=("matched",),
-            models=("mlp",),
-            tasks=("modular_addition", "permutation"),  # questions of one length: a stack a head
-            mlp_epochs=48,
-        ),
+        "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",)),
+        "quick": replace(FULL, **QUICK, protocols=("matched",)),
         "full": FULL,
     },
     cells=cells,
-    run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
-    group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
+    settings_of=settings_of,
+    tables=tables,
+    figures=figures,
     pieces=lambda cell: (cell.protocol, cell.model, cell.head),
-    accelerated=True,
 )

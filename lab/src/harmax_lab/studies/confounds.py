@@ -3,57 +3,81 @@
     harmax run confounds            MLPs, two tasks, 3 seeds, cut short: seconds on two CPU cores
     harmax run confounds --full     five tasks, both models, 20 seeds, five conditions; meant for a GPU
 
-Harmonic loss and cross-entropy, trained alike under the matched protocol and then with one thing changed for both: the
-authors' way of drawing data, no weight decay, a strong one, or a head that is not tied to the embedding. A gain is
+Harmonic loss and cross-entropy are trained alike under the matched protocol, and then with one thing changed for both:
+the authors' way of drawing data, no weight decay, a strong one, or a head that is not tied to the embedding. A gain is
 harmonic's score minus cross-entropy's on the same seed. Nothing is tuned; the rivals have tied and untied heads tuned.
 
-Drawn the authors' way, with replacement and then split, test rows are also in the training set, and another number of
-facts is trained on: fewer on three tasks; on genealogy more, and 2.5 times as many rows. Permutations are drawn once
-each under either protocol: there it is another split and nothing else. Since the splits differ, what the data do to a
-gain is paired in initial weights alone.
+The authors draw data with replacement and then split it, so test rows are also in the training set, and the number of
+distinct training facts changes: it is smaller on three tasks and larger on genealogy, which also has 2.5 times as many
+rows. Permutations are drawn once each under either protocol: there only the split differs. Since the splits differ,
+the effect of the data on a gain is paired in initial weights alone.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
+from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
-from harmax_lab.algorithmic.training import train
-from harmax_lab.kit.claims import Claim, Finding, Verdict
-from harmax_lab.kit.experiment import Context, Experiment, Summary, conclude
-from harmax_lab.kit.store import CellResult
+from harmax_lab.algorithmic.runs import BODIES
+from harmax_lab.algorithmic.training import RunCell
+from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
-from harmax_lab.studies.comparisons import ABOVE, ALIKE, RULE, all_below, effect_rows, judge_contrast
-from harmax_lab.studies.conditions import (
-    CONDITIONS,
-    HEADS,
-    MATCHED,
-    ConfoundCell,
-    arm_name,
-    gain_in,
-    outcomes_of,
+from harmax_lab.studies import compare_arms as arms
+from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, Rule, StudySpec, minus, study_claim, written
+from harmax_lab.studies.score_runs import SCORES
+from harmax_lab.studies.tables_and_figures import (
+    SCORES_TITLE,
+    draw_by_task,
+    each,
+    effect_table,
+    run_tables,
+    without_one,
 )
-from harmax_lab.studies.confounds_figures import figures
-from harmax_lab.studies.outcomes import (
-    BODIES,
-    SCORES,
-    Outcomes,
-    Place,
-    StudySpec,
-    alike,
-    compact,
-    contrast,
-    mean_of,
-    written,
-)
-from harmax_lab.studies.shared_tables import epoch_table, structure_tables, without_one
 
-Results = Mapping[ConfoundCell, CellResult]
+HEADS = {"linear": "cross-entropy", "harmonic": "harmonic"}
+MATCHED = "matched"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is changed for both losses."""
+
+    label: str
+    protocol: str = "matched"
+    """Whose way of drawing data."""
+    weight_decay: float | None = None
+    """In place of the protocol's."""
+    tied: bool = True
+
+
+CONDITIONS: dict[str, Condition] = {
+    MATCHED: Condition("as matched"),
+    "drawn": Condition("data drawn as by the authors", protocol="authors"),
+    "no_decay": Condition("no weight decay", weight_decay=0.0),
+    "strong_decay": Condition("weight decay 0.3", weight_decay=0.3),
+    "untied": Condition("untied", tied=False),
+}
 CHANGES = tuple(name for name in CONDITIONS if name != MATCHED)
 DECAYS = ("no_decay", MATCHED, "strong_decay")
+LABELS = {
+    f"{head}, {name}": f"{words}: {condition.label}"
+    for name, condition in CONDITIONS.items()
+    for head, words in HEADS.items()
+}
+"""Of the arms."""
 GAINS_TITLE = "Gains of harmonic loss over cross-entropy, paired over seeds: mean [95 %]"
 CHANGES_TITLE = "What a change does to the gain, paired over seeds: mean [95 %]"
+
+
+@dataclass(frozen=True)
+class ConfoundCell(RunCell):
+    """One model trained under one condition, a key of `CONDITIONS`; its protocol says how its data are drawn."""
+
+    condition: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +87,20 @@ class ConfoundSpec(StudySpec):
     protocols: tuple[str, ...] = ("matched",)
     conditions: tuple[str, ...] = tuple(CONDITIONS)
     mlp_epochs: int = 4000
-    """Fewer than the authors' 7000, as for transformers, so that all of it stays within minutes on a GPU."""
+    """Fewer than the authors' 7000, as for transformers, so that the study takes minutes on a GPU."""
     transformer_epochs: int = 3000
+
+    def key(self, cell: Any) -> tuple[str, str, str, str]:
+        """Compare all runs in one place, whatever their data; an arm is a head under a condition."""
+        return "matched", cell.model, cell.task, arm_name(cell.head, cell.condition)
+
+
+FULL = ConfoundSpec(seeds=anchors.SEEDS)
+
+
+def arm_name(head: str, condition: str) -> str:
+    """Name a head under a condition."""
+    return f"{head}, {condition}"
 
 
 def cells(spec: ConfoundSpec) -> list[ConfoundCell]:
@@ -87,175 +123,113 @@ def settings_of(spec: ConfoundSpec, cell: ConfoundCell) -> Settings:
     return replace(how, weight_decay=decay, tied=condition.tied)
 
 
-def run_cells(
-    spec: ConfoundSpec, group: Sequence[ConfoundCell], context: Context
-) -> Iterable[tuple[ConfoundCell, CellResult]]:
-    """Train the runs: all tied conditions of a head and model together, whatever their data and decay."""
-    return compact(train(group, partial(settings_of, spec), context, snapshots=2, centers=True))
+def gain(condition: str) -> dict[str, float]:
+    """Return the weights of two arms in the gain under a condition."""
+    return minus(arm_name("harmonic", condition), arm_name("linear", condition))
 
 
-def change_of(condition: str) -> dict[str, float]:
+def change(condition: str) -> dict[str, float]:
     """Return the weights of four arms in what a condition does to the gain."""
-    return {**gain_in(condition), **{arm: -weight for arm, weight in gain_in(MATCHED).items()}}
+    return {**gain(condition), **{arm: -weight for arm, weight in gain(MATCHED).items()}}
 
 
-def judge_gain(outcomes: Outcomes, place: Place, condition: str) -> Finding:
-    """Judge by the interval of the gain in structure."""
-    return judge_contrast(outcomes, place, gain_in(condition), "structure", "Structure, harmonic minus cross-entropy")
-
-
-def judge_change(outcomes: Outcomes, place: Place, condition: str, score: str) -> Finding:
-    """Judge by whether a gain is changed by less than the margin, or by more."""
-    usual, changed = (written(contrast(outcomes, place, gain_in(one), score)) for one in (MATCHED, condition))
+def _judge_change(place: Place, condition: str, score: str) -> Finding:
+    usual, changed = (written(place.contrast(gain(one), score)) for one in (MATCHED, condition))
     words = f"Gain in {SCORES[score]}: {usual} as matched, {changed} under the condition; change"
-    return judge_contrast(outcomes, place, change_of(condition), score, words, alike)
+    return arms.above(change(condition), words, score, alike=True).judge(place)
 
 
-def judge_decay(outcomes: Outcomes, place: Place) -> Finding:
-    """Judge harmonic without decay against cross-entropy with each."""
-    ours = arm_name("harmonic", "no_decay")
-    answer = all_below(outcomes, place, {arm_name("linear", one): ours for one in DECAYS}, "structure")
-    found = (
-        f"{CONDITIONS[one].label} {written(answer.found[arm_name('linear', one)])}"
-        for one in DECAYS
-        if arm_name("linear", one) in answer.found
-    )
-    return Finding(
-        answer.holds,
-        f"Structure of cross-entropy minus that of harmonic loss without weight decay: {'; '.join(found)}; mean of "
-        f"{len(place.tasks)} tasks.{answer.in_doubt}",
-        answer.numbers,
-    )
+def _claims(model: str) -> list[Claim]:
+    def claim(name: str, said: str, rule: Rule, conditions: Iterable[str], where: str = "") -> Claim:
+        own = [arm_name(head, one) for one in conditions for head in HEADS]
+        place: dict[str, Any] = {"full": FULL, "protocol": "matched", "model": model, "arms": own}
+        return study_claim(f"{name}_{model}", said, rule, f"{where}{BODIES[model]}, untuned", **place)
 
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked: the words, the conditions it needs, and who answers."""
-
-    text: str
-    conditions: tuple[str, ...]
-    judge: Callable[[Outcomes, Place], Finding]
-    where: str = ""
-    """Under which condition, where the same is asked of several."""
-
-
-QUESTIONS: dict[str, Question] = {
-    **{
-        f"gain_{name}": Question(
-            f"Harmonic loss gives more structure than cross-entropy. {ABOVE}",
-            (name,),
-            partial(judge_gain, condition=name),
-            f"{one.label}; ",
+    gains = [
+        claim(
+            f"gain_{name}",
+            "Harmonic loss gives more structure than cross-entropy",
+            arms.above(gain(name), "Structure, harmonic minus cross-entropy"),
+            [name],
+            f"{condition.label}; ",
         )
-        for name, one in CONDITIONS.items()
-    },
-    **{
-        f"{score}_{name}": Question(
-            f"The gain in {SCORES[score]} is what it is under the matched protocol. {ALIKE}",
-            (MATCHED, name),
-            partial(judge_change, condition=name, score=score),
+        for name, condition in CONDITIONS.items()
+    ]
+    changes = [
+        claim(
+            f"{score}_{name}",
+            f"The gain in {SCORES[score]} is the same as under the matched protocol",
+            arms.above({}, "", alike=True)._replace(judge=partial(_judge_change, condition=name, score=score)),
+            [MATCHED, name],
             f"{CONDITIONS[name].label}; ",
         )
         for score in ("structure", "accuracy")
         for name in CHANGES
-    },
-    "decay_instead": Question(
+    ]
+    against = {arm_name("linear", one): arm_name("harmonic", "no_decay") for one in DECAYS}
+    decay = claim(
+        "decay_instead",
         "Harmonic loss without weight decay gives more structure than cross-entropy with each of "
-        f"{len(DECAYS)} weight decays. Holds where cross-entropy's difference lies below 0 for each with its 95 % "
-        f"interval; {RULE}",
+        f"{len(DECAYS)} weight decays. Cross-entropy is compared with harmonic loss",
+        arms.none_ahead(against, LABELS, "structure"),
         DECAYS,
-        judge_decay,
-    ),
-}
-CLAIMS = tuple(
-    Claim(
-        f"{name}_{model}",
-        f"{question.text} ({question.where}{BODIES[model]}, untuned).",
-        "Not reported.",
-        control=True,
     )
-    for name, question in QUESTIONS.items()
-    for model in BODIES
-)
+    return [*gains, *changes, decay]
 
 
-def _judge(claim: Claim, spec: ConfoundSpec, results: Results) -> Verdict:
-    name, model = claim.id.rsplit("_", 1)
-    question = QUESTIONS[name]
-    place = Place("matched", model, spec.tasks)
-    there = set(question.conditions) <= set(spec.conditions)
-    own = [cell for cell in cells(spec) if there and cell.model == model and cell.condition in question.conditions]
+def tables(results: Results) -> list[Table]:
+    """Tabulate gains, what changes them, scores and epochs."""
+    spec, places = results.spec, results.spec.places(results)
+    gains = {CONDITIONS[one].label: gain(one) for one in spec.conditions}
+    changes = {CONDITIONS[one].label: change(one) for one in CHANGES if {one, MATCHED} <= set(spec.conditions)}
+    labels = {arm_name(head, one): LABELS[arm_name(head, one)] for one in spec.conditions for head in HEADS}
+    scores = [
+        {**place.columns, "arm": label, **{words: place.mean(arm, score) for score, words in SCORES.items()}}
+        for place in each(places)
+        for arm, label in labels.items()
+    ]
+    made = [
+        effect_table(GAINS_TITLE, places, gains),
+        effect_table(CHANGES_TITLE, places, changes),
+        without_one(places, gains),
+        Table(SCORES_TITLE, tuple(scores)),
+        *run_tables(places, labels),
+    ]
+    # The protocol is the same in all rows: the condition says whose data a run has.
+    return [
+        Table(one.title, tuple({key: row[key] for key in row if key != "protocol"} for row in one.rows)) for one in made
+    ]
 
-    def answer(found: Results) -> Finding:
-        return question.judge(outcomes_of(found), place)
 
-    return conclude(claim.id, answer, own, results, too_short=spec.too_short(FULL, place))
-
-
-def summarize(spec: ConfoundSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate gains, what changes them, scores and epochs."""
-    outcomes = outcomes_of(results)
-    places = [place for whole in spec.places() for place in whole.each()]
-    gains = {CONDITIONS[one].label: gain_in(one) for one in spec.conditions}
-    changes = {CONDITIONS[one].label: change_of(one) for one in CHANGES if {one, MATCHED} <= set(spec.conditions)}
-    arms = {
-        arm_name(head, one): f"{words}: {CONDITIONS[one].label}"
-        for one in spec.conditions
-        for head, words in HEADS.items()
-    }
-    scores = Table(
-        "Scores: mean over seeds [95 %]",
-        tuple(
-            {
-                **place.columns,
-                "arm": label,
-                **{words: mean_of(outcomes, place, arm, score) for score, words in SCORES.items()},
-            }
-            for place in places
-            for arm, label in arms.items()
-        ),
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw the gains, a row per score and a column per task, and one column for the mean."""
+    conditions = [name for name in CONDITIONS if name in results.distinct("condition")]
+    if not conditions:
+        return {}
+    gains = {CONDITIONS[one].label: gain(one) for one in conditions}
+    size = (2.2, len(SCORES) * (0.3 * len(gains) + 0.75) + 0.6)
+    figure = draw_by_task(results.spec.places(results), gains, list(SCORES), size=size)
+    caption = (
+        "Gain of harmonic loss over cross-entropy, both trained alike, under each condition and on each task; untuned, "
+        f"{len(results.spec.seeds)} seeds: mean and 95 % interval, gray where it spans 0. To the right of 0 harmonic "
+        "loss is better."
     )
-    tables = (
-        Table(GAINS_TITLE, tuple(effect_rows(outcomes, places, gains))),
-        Table(CHANGES_TITLE, tuple(effect_rows(outcomes, places, changes)) if changes else ()),
-        without_one(outcomes, spec.places(), gains),
-        scores,
-        epoch_table(outcomes, spec.places(), arms),
-        *structure_tables(outcomes, spec.places(), arms),
-    )
-    # Whose data a run has is in its condition.
-    plain = (
-        Table(one.title, tuple({key: row[key] for key in row if key != "protocol"} for row in one.rows))
-        for one in tables
-        if one.rows
-    )
-    return Summary(tuple(_judge(claim, spec, results) for claim in CLAIMS), tuple(plain))
+    return {"gains": Picture(figure, caption)}
 
 
-FULL = ConfoundSpec(seeds=anchors.SEEDS)
-EXPERIMENT = Experiment(
+EXPERIMENT = arms.study(
     name="confounds",
     title="What came with the loss: leaking data, weight decay, tying",
     figure="Leak, decay and tying; the paper has no figure of them",
-    claims=CLAIMS,
+    claims=tuple(claim for pair in zip(*map(_claims, BODIES), strict=True) for claim in pair),
     profiles={
-        "smoke": ConfoundSpec(
-            seeds=(0, 1), models=("mlp",), tasks=("modular_addition",), conditions=(MATCHED, "drawn"), mlp_epochs=2
-        ),
-        "quick": ConfoundSpec(
-            seeds=anchors.SEEDS[:3],
-            models=("mlp",),
-            tasks=("modular_addition", "permutation"),  # questions of one length: a stack a head
-            conditions=(MATCHED, "drawn", "no_decay", "strong_decay"),
-            mlp_epochs=48,
-        ),
+        "smoke": replace(FULL, **SMOKE, conditions=(MATCHED, "drawn")),
+        "quick": replace(FULL, **QUICK, conditions=(MATCHED, "drawn", "no_decay", "strong_decay")),
         "full": FULL,
     },
     cells=cells,
-    run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
-    group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
+    settings_of=settings_of,
+    tables=tables,
+    figures=figures,
     pieces=lambda cell: (cell.model, cell.head, CONDITIONS[cell.condition].tied),
-    accelerated=True,
 )

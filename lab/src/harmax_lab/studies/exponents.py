@@ -3,64 +3,46 @@
     harmax run exponents            MLPs, two tasks, 5 exponents, 2 seeds, cut short: seconds on two CPU cores
     harmax run exponents --full     five tasks, both models, 20 seeds; meant for a GPU
 
-`exponent` is the power of the distance. The paper's rule is the square root of the width, which is 4 here; its small
-models are said to have 1; the authors' code takes the power of the *squared* distance, which makes theirs 2. All fixed
+`exponent` is the power of the distance. The paper's rule is the square root of the width, which is 4 here. The text
+says 1 for its small models; the authors' code takes the power of the *squared* distance, which makes it 2. All fixed
 exponents of a model are trained as one ensemble. The learnable one starts at 4 and is trained with the weights, weight
-decay on its logarithm included. Everything else is the harmonic arm's of the protocol, the learning rate too: this
-compares exponents at one setting and not each at its best.
+decay on its logarithm included. Everything else, the learning rate too, is that of the protocol's harmonic arm: this
+study compares exponents at one setting, not each at its best.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+# E exponents
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.analysis import bootstrap_interval
+from harmax.analysis import Interval, bootstrap_interval
 from harmax.analysis.arrays import rank_correlation
+from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
-from harmax_lab.algorithmic.training import RunCell, train
-from harmax_lab.kit.claims import Claim, Finding, Verdict
-from harmax_lab.kit.experiment import Context, Experiment, Summary, conclude
-from harmax_lab.kit.store import CellResult
+from harmax_lab.algorithmic.runs import BODIES, TITLES
+from harmax_lab.algorithmic.training import RunCell
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.drawing import MODEL_STYLES
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
-from harmax_lab.studies.comparisons import RULE, all_below
-from harmax_lab.studies.exponents_figures import LEARNED, arm_of, figures, learned_exponents
-from harmax_lab.studies.outcomes import (
-    BODIES,
-    MARGIN,
-    PAPERS_TASKS,
-    SCORES,
-    Place,
-    StudySpec,
-    collect,
-    compact,
-    mean_of,
-    per_seed,
-    written,
-)
-from harmax_lab.studies.shared_tables import epoch_table, structure_tables, without_one
+from harmax_lab.studies import compare_arms as arms
+from harmax_lab.studies.compare_arms import MARGIN, PAPERS_TASKS, QUICK, SMOKE, Place, Rule, StudySpec, minus
+from harmax_lab.studies.score_runs import SCORES
+from harmax_lab.studies.tables_and_figures import alone, run_tables, score_table, without_one
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 EXPONENTS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
 START = 4.0
 """Of the learnable exponent: sqrt(D), as the head's default is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExponentSpec(StudySpec):
-    """Settings of the sweep."""
-
-    exponents: tuple[float, ...] = EXPONENTS
-    authors_tasks: tuple[str, ...] = PAPERS_TASKS
-    transformer_epochs: int = 4000
-    """Fewer than the authors' 7000, so that all of it stays within minutes on a GPU."""
-
-    @property
-    def arms(self) -> tuple[str, ...]:
-        """Names of all arms."""
-        return (*(f"{exponent:g}" for exponent in self.exponents), LEARNED)
+LEARNED = "learned"
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,27 @@ class ExponentCell(RunCell):
     exponent: float
 
 
-Results = Mapping[ExponentCell, CellResult]
+@dataclass(frozen=True, kw_only=True)
+class ExponentSpec(StudySpec):
+    """Settings of the sweep."""
+
+    exponents: tuple[float, ...] = EXPONENTS
+    authors_tasks: tuple[str, ...] = PAPERS_TASKS
+    transformer_epochs: int = 4000
+    """Fewer than the authors' 7000, so that the study takes minutes on a GPU."""
+
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """Names of all arms."""
+        return (*(f"{exponent:g}" for exponent in self.exponents), LEARNED)
+
+    def key(self, cell: Any) -> tuple[str, str, str, str]:
+        """Name an arm by its exponent, or by the word that it is learned."""
+        arm = LEARNED if cell.head == "learnable" else f"{cell.exponent:g}"
+        return cell.protocol, cell.model, cell.task, arm
+
+
+FULL = ExponentSpec(seeds=anchors.SEEDS)
 
 
 def cells(spec: ExponentSpec) -> list[ExponentCell]:
@@ -91,11 +93,21 @@ def settings_of(spec: ExponentSpec, cell: ExponentCell) -> Settings:
     return replace(how, exponent=cell.exponent, stack_exponents=cell.head == "harmonic")
 
 
-def run_cells(
-    spec: ExponentSpec, group: Sequence[ExponentCell], context: Context
-) -> Iterable[tuple[ExponentCell, CellResult]]:
-    """Train the runs, all fixed exponents of a protocol and model together."""
-    return compact(train(group, partial(settings_of, spec), context, snapshots=2, centers=True))
+def _judge_trend(place: Place) -> Finding:
+    fixed = [arm for arm in place.arms if arm != LEARNED]
+    scores = {arm: place.per_seed({arm: 1.0}, "structure") for arm in fixed}
+    seeds = sorted(set.intersection(*map(set, scores.values())))
+    exponents = np.array([float(arm) for arm in fixed])
+    found = [rank_correlation(exponents, np.array([scores[arm][seed] for arm in fixed])) for seed in seeds]
+    correlation = bootstrap_interval(found, statistic="mean")
+    above = correlation.above(0)
+    means = ", ".join(f"exponent {arm} {np.mean(list(one.values())):.3f}" for arm, one in scores.items())
+    return Finding(
+        None if above is None else not above,
+        f"Rank correlation of exponent and structure, mean over {len(seeds)} seeds: {correlation}. Structure, mean of "
+        f"{len(place.tasks)} tasks: {means}.",
+        {"correlation": correlation._asdict()},
+    )
 
 
 UNBEATEN = {
@@ -104,144 +116,172 @@ UNBEATEN = {
     "learned_accuracy": (LEARNED, "accuracy", "No fixed exponent gives a higher test accuracy than the learnable one"),
     "learned_structure": (LEARNED, "structure", "No fixed exponent gives more structure than the learnable one"),
 }
-KNOWN = (
-    "The paper's rule is sqrt(D), its code's exponent for small models 2. No numbers of the appendix are known here."
-)
 
 
-def _claims_of(protocol: str, model: str) -> list[Claim]:
-    tail = f"mean over tasks, {BODIES[model]}, {protocol} protocol, untuned"
-    rule = f"Holds where every difference lies below {MARGIN} with its 95 % interval; {RULE}"
-    trend = (
+def _claims(protocol: str, model: str) -> list[Claim]:
+    def claim(name: str, said: str, rule: Rule, must: Sequence[str] = ()) -> Claim:
+        return arms.study_claim(
+            f"{name}_{model}_{protocol}",
+            said,
+            rule,
+            f"mean over tasks, {BODIES[model]}, {protocol} protocol, untuned",
+            full=FULL,
+            protocol=protocol,
+            model=model,
+            arms=FULL.arms,
+            must=must,
+            also=lambda spec: "Not all exponents were run." * (spec.exponents != FULL.exponents),
+            paper="The paper's rule is sqrt(D), its code's exponent for small models 2. No numbers of the appendix are "
+            "known here.",
+        )
+
+    labels = {arm: f"exponent {arm}" for arm in FULL.arms} | {LEARNED: "the learnable exponent"}
+    unbeaten = []
+    for name, (ours, score, words) in UNBEATEN.items():
+        others = {arm: ours for arm in FULL.arms if arm not in (ours, LEARNED)}
+        rule = arms.none_ahead(others, labels, score, limit=MARGIN)
+        unbeaten.append(claim(name, f"{words} by more than {MARGIN}", rule, [ours]))
+    trend = Rule("Broken where it lies above", _judge_trend)
+    falls = (
         "Structure falls as the exponent grows: the rank correlation of the two, taken within a seed, lies below 0 "
-        "with its 95 % interval over seeds (broken: above)"
+        "with its 95 % interval over seeds"
     )
-    texts = {name: f"{words} by more than {MARGIN}. {rule}" for name, (_, _, words) in UNBEATEN.items()}
+    return [*unbeaten, claim("trend", falls, trend)]
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate scores and epochs by exponent, and where the learnable one ends."""
+    spec, places = results.spec, results.spec.places(results)
+    labels = {arm: arm for arm in spec.arms}
+    over_two = {f"exponent {arm} minus 2": minus(arm, "2") for arm in spec.arms if arm != "2" and "2" in spec.arms}
+    learned = []
+    for place in alone(places):
+        values = learned_exponents(place)
+        middle = str(bootstrap_interval(values)) if values else None
+        ends = {"least": min(values, default=None), "most": max(values, default=None)}
+        learned.append({**place.columns, "runs": len(values), "median [95 %]": middle, **ends})
+    epochs, *structures = run_tables(places, labels, "exponent")
     return [
-        Claim(f"{name}_{model}_{protocol}", f"{text} ({tail}).", KNOWN, control=True)
-        for name, text in {**texts, "trend": trend}.items()
+        score_table("Scores by exponent: mean over seeds [95 %]", places, labels),
+        without_one(places, over_two),
+        epochs,
+        Table(f"The learnable exponent after training, from {START:g}", tuple(learned)),
+        *structures,
     ]
 
 
-CLAIMS = tuple(
-    claim for protocol in ("authors", "matched") for model in BODIES for claim in _claims_of(protocol, model)
-)
+def learned_exponents(place: Place) -> list[float]:
+    """Return where the learnable exponent ended on a place's one task, in runs that did not diverge."""
+    return [metrics["exponent"] for metrics in place.metrics(LEARNED) if metrics["diverged_at"] is None]
 
 
-def judge_unbeaten(results: Results, place: Place, arms: Sequence[str], ours: str, score: str) -> Finding:
-    """Judge one arm against all fixed exponents."""
-    others = [arm for arm in arms if arm not in (ours, LEARNED)]
-    answer = all_below(collect(results, arm_of), place, dict.fromkeys(others, ours), score, limit=MARGIN)
-    return Finding(
-        answer.holds,
-        f"Of the others {answer.best} is the best: its {SCORES[score]} minus that of "
-        f"{'the learnable one' if ours == LEARNED else ours} is {written(answer.found[answer.best])}, mean of "
-        f"{len(place.tasks)} tasks.{answer.in_doubt}",
-        answer.numbers,
-    )
+COLORS = {"mlp": "#0072B2", "transformer": "#009E73"}
+TICKS, EPOCH_TICKS = (1, 2, 4, 8, 16), (10, 100, 1000)
+LEARNED_AT = {"mlp": 34.0, "transformer": 48.0}
+"""Where the learnable exponent's marks stand: beside the axis, since it may end anywhere, at 5 or at a million."""
+ROWS = {**SCORES, "variance": "variance in\ntwo components", "test_epoch": "epoch"}
 
 
-def judge_trend(results: Results, place: Place, arms: Sequence[str]) -> Finding:
-    """Judge by the rank correlation of exponent and structure, seed by seed."""
-    outcomes = collect(results, arm_of)
-    fixed = [arm for arm in arms if arm != LEARNED]
-    scores = {arm: per_seed(outcomes, place, {arm: 1.0}, "structure") for arm in fixed}
-    seeds = sorted(set.intersection(*map(set, scores.values())))
-    exponents = np.array([float(arm) for arm in fixed])
-    found = [rank_correlation(exponents, np.array([scores[arm][seed] for arm in fixed])) for seed in seeds]
-    correlation = bootstrap_interval(found, statistic="mean")
-    below = correlation.above(0)
-    return Finding(
-        None if below is None else not below,
-        f"Rank correlation of exponent and structure, mean over {len(seeds)} seeds: {correlation}. Structure, mean of "
-        f"{len(place.tasks)} tasks: "
-        + ", ".join(f"exponent {arm} {np.mean(list(one.values())):.3f}" for arm, one in scores.items())
-        + ".",
-        {"correlation": correlation._asdict()},
-    )
-
-
-def _judge(claim: Claim, spec: ExponentSpec, results: Results) -> Verdict:
-    name, model, protocol = claim.id.rsplit("_", 2)
-    place = Place(protocol, model, spec.tasks_under(protocol))
-    own = [cell for cell in cells(spec) if (cell.protocol, cell.model) == (protocol, model)]
-    judge = partial(judge_trend, place=place, arms=spec.arms)
-    if name in UNBEATEN:
-        ours, score, _ = UNBEATEN[name]
-        own = own if ours in spec.arms else []
-        judge = partial(judge_unbeaten, place=place, arms=spec.arms, ours=ours, score=score)
-    short = spec.too_short(FULL, place) or "Not all exponents were run." * (spec.exponents != FULL.exponents)
-    return conclude(claim.id, judge, own, results, too_short=short)
-
-
-def summarize(spec: ExponentSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate scores and epochs by exponent, and what was learned."""
-    outcomes = collect(results, arm_of)
-    places = [place for whole in spec.places() for place in whole.each()]
-    scores = Table(
-        "Scores by exponent: mean over seeds [95 %]",
-        tuple(
-            {**place.columns, "score": words, **{arm: mean_of(outcomes, place, arm, score) for arm in spec.arms}}
-            for place in places
-            for score, words in SCORES.items()
-        ),
-    )
-    learned = Table(
-        f"The learnable exponent after training, from {START:g}",
-        tuple(_learned_row(outcomes, place) for place in places if len(place.tasks) == 1),
-    )
-    over_two = {
-        f"exponent {arm} minus 2": {arm: 1.0, "2": -1.0} for arm in spec.arms if arm != "2" and "2" in spec.arms
-    }
-    labels = {arm: arm for arm in spec.arms}
-    epochs = epoch_table(outcomes, spec.places(), labels, "exponent")
-    robust = without_one(outcomes, spec.places(), over_two)
-    tables = (scores, robust, epochs, learned, *structure_tables(outcomes, spec.places(), labels))
-    verdicts = tuple(_judge(claim, spec, results) for claim in CLAIMS)
-    return Summary(verdicts, tuple(table for table in tables if table.rows))
-
-
-def _learned_row(outcomes: Any, place: Place) -> dict[str, Any]:
-    values = learned_exponents(outcomes, (place.protocol, place.model, place.tasks[0]))
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw one figure per protocol."""
     return {
-        **place.columns,
-        "runs": len(values),
-        "median [95 %]": str(bootstrap_interval(values)) if values else None,
-        "least": min(values, default=None),
-        "most": max(values, default=None),
+        f"exponents_{protocol}": Picture(
+            _draw(results.spec, [one for one in results.spec.places(results) if one.protocol == protocol]),
+            "Scores, and the epoch from which runs generalize, against the exponent of the distance; "
+            f"{protocol} protocol, {len(results.spec.seeds)} seeds. Lines: means; for epochs medians, left out where "
+            "most runs never generalize. Bands: 95 % intervals. Open marks with bars, right: the learnable exponent; "
+            "below a column stands the median of where it ended. Dotted: the square root of the width.",
+        )
+        for protocol in results.distinct("protocol")
     }
 
 
-FULL = ExponentSpec(seeds=anchors.SEEDS)
-EXPERIMENT = Experiment(
+def _draw(spec: ExponentSpec, places: Sequence[Place]) -> "Figure":
+    by_task = {one.tasks[0]: [whole.alone()[i] for whole in places] for i, one in enumerate(places[0].alone())}
+    handles = [
+        drawing.line_handle(BODIES[one.model], COLORS[one.model], MODEL_STYLES[one.model, "linear"].line)
+        for one in places
+    ]
+    handles.append(drawing.mark_handle("learnable", "D", "#444444", face="white", size=5))
+    figure, panels = drawing.facets(
+        ROWS,
+        {task: TITLES[task] for task in by_task},
+        size=(max(2.1 * len(by_task) + 0.8, 5.5), 1.75 * len(ROWS) + 0.9),
+        font=9,
+        handles=handles,
+        sharex=True,
+        sharey="row",
+    )
+    for (score, task), axes in panels.items():
+        axes.axvline(4, color="#999999", linewidth=0.8, linestyle=":")
+        for place in by_task[task]:
+            _draw_model(axes, place, score)
+        axes.set(xscale="log")
+        axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
+        axes.axvspan(26, 62, color="#f4f4f4", linewidth=0, zorder=0)
+        axes.set_xlim(0.85, 62)
+        if score == "test_epoch":
+            axes.set(yscale="log", ylim=(3, 1.5 * max(20, *map(spec.epochs, spec.models))))
+            axes.set_yticks(EPOCH_TICKS[:-1] if axes.get_ylim()[1] < EPOCH_TICKS[-1] else EPOCH_TICKS)
+            axes.yaxis.set_major_formatter("{x:.0f}")
+            ended = ", ".join(filter(None, map(_ended, by_task[task])))
+            axes.set_xlabel(f"exponent\n(learned: {ended})" if ended else "exponent", fontsize=7.5)
+        else:
+            axes.set(ylim=(min(-0.04, axes.get_ylim()[0]), 1.04))
+        axes.minorticks_off()
+    return figure
+
+
+def _draw_model(axes: "Axes", place: Place, score: str) -> None:
+    color, line = COLORS[place.model], MODEL_STYLES[place.model, "linear"].line
+    arms = {arm: found for arm in place.arms if (found := place.metrics(arm))}
+    fixed = sorted((arm for arm in arms if arm != LEARNED), key=float)
+    if fixed:
+        x_E = np.array([float(arm) for arm in fixed])
+        middle, low, high = np.array([_interval(arms[arm], score) for arm in fixed]).T
+        seen = np.where(np.isfinite(middle), middle, np.nan)
+        axes.plot(x_E, seen, color=color, linestyle=line, marker="o", markersize=3, linewidth=1.3)
+        # Where an interval reaches infinity the band leaves the panel at the top.
+        top = np.where(np.isfinite(high), high, np.where(np.isfinite(middle), 10 * middle, np.nan))
+        axes.fill_between(x_E, low, top, where=np.isfinite(middle), color=color, alpha=0.15, linewidth=0)
+    if LEARNED in arms:
+        middle, low, high = _interval(arms[LEARNED], score)
+        if np.isfinite(middle):
+            high = min(high, 10 * middle) if score == "test_epoch" else high
+            bars = [[middle - low], [high - middle]]
+            style: dict[str, Any] = {"color": color, "marker": "D", "markersize": 4.5, "markerfacecolor": "white"}
+            axes.errorbar([LEARNED_AT[place.model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
+
+
+def _ended(place: Place) -> str:
+    if not (ends := learned_exponents(place)):
+        return ""
+    middle = float(np.median(ends))
+    return f"{BODIES[place.model]} {middle:,.0f}" if middle >= 100 else f"{BODIES[place.model]} {middle:.2g}"
+
+
+def _interval(found: Sequence[Mapping[str, Any]], score: str) -> Interval:
+    statistic = "median" if score == "test_epoch" else "mean"
+    return bootstrap_interval([metrics[score] for metrics in found], statistic=statistic)
+
+
+EXPERIMENT = arms.study(
     name="exponents",
     title="The exponent from 1 to 20, and the learnable one",
     figure="Appendix on the exponent",
-    claims=CLAIMS,
+    claims=tuple(
+        claim for protocol in ("authors", "matched") for model in BODIES for claim in _claims(protocol, model)
+    ),
     profiles={
-        "smoke": ExponentSpec(
-            seeds=(0, 1),
-            models=("mlp",),
-            tasks=("modular_addition",),
-            authors_tasks=("lattice",),
-            exponents=(1.0, 4.0, 20.0),
-            mlp_epochs=2,
-        ),
-        "quick": ExponentSpec(
-            seeds=anchors.SEEDS[:2],
-            protocols=("matched",),
-            models=("mlp",),
-            tasks=("modular_addition", "permutation"),  # questions of one length: one stack
-            exponents=(1.0, 2.0, 4.0, 8.0, 16.0),
-            mlp_epochs=48,
+        "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",), exponents=(1.0, 4.0, 20.0)),
+        "quick": replace(
+            FULL, **{**QUICK, "seeds": anchors.SEEDS[:2]}, protocols=("matched",), exponents=(1.0, 2.0, 4.0, 8.0, 16.0)
         ),
         "full": FULL,
     },
     cells=cells,
-    run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
-    group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
+    settings_of=settings_of,
+    tables=tables,
+    figures=figures,
     pieces=lambda cell: (cell.protocol, cell.model, cell.head),
-    accelerated=True,
 )

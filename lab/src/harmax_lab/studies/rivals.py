@@ -2,51 +2,76 @@
 
     harmax run rivals_mlp                  three losses, one task, cut short: under a minute on two CPU cores
     harmax run rivals_mlp --full           17 losses and 5 variants, five tasks, 20 seeds; meant for a GPU
-    harmax run rivals_transformer --full   the same with transformers; a study of its own, since nothing is compared
+    harmax run rivals_transformer --full   the same with transformers: a study of its own, since nothing is compared
                                            across models
 
-Matched protocol: every arm's learning rate and weight decay come from one and the same search on held-out seeds
-(search.py); then it is trained on the authors' 20 seeds, which no search has seen. Authors' protocol: the losses of the
-paper's appendix on its two tasks, all at the authors' learning rate and weight decay. What the search finds is kept as
-it comes, and beside each run that was trained with it.
+Matched protocol: every arm's learning rate and weight decay come from the same search on held-out seeds
+(tuned_losses.py); then the arm is trained on the authors' 20 seeds, which no search has seen. Authors' protocol: the
+losses of the paper's appendix on its two tasks, all at the authors' learning rate and weight decay. Arms are tied and
+without bias unless their label says otherwise. Structure is that of the input embedding; untying changes its initial
+weights too. In the tuned ablation, distance and HarMax crossed, spherical softmax, p ~ (w . x)^2, stands for the inner
+product under HarMax.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+# A arms, T tasks, L learning rates, W weight decays, R held-out seeds
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harmax.analysis import holm
+from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors
-from harmax_lab.algorithmic.protocols import Settings
-from harmax_lab.algorithmic.training import stacks_of, train
-from harmax_lab.kit.experiment import Context, Experiment, Summary
-from harmax_lab.kit.store import CellResult
-from harmax_lab.studies.arms import APPENDIX, ARMS, RivalCell, find_arm, settings_of
-from harmax_lab.studies.outcomes import BODIES, PAPERS_TASKS, compact
-from harmax_lab.studies.rivals_claims import claims_of, judge
-from harmax_lab.studies.rivals_figures import figures
-from harmax_lab.studies.rivals_tables import tables
-from harmax_lab.studies.search import SHARE_OF_WORK, Searched, SearchSpec, search
+from harmax_lab.algorithmic.runs import BODIES, TITLES
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.experiment import Experiment
+from harmax_lab.kit.judges import SIGNIFICANT
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.tables import Table, in_epochs
+from harmax_lab.studies import compare_arms as compare
+from harmax_lab.studies import tables_and_figures as show
+from harmax_lab.studies import tuned_losses as tuned
+from harmax_lab.studies.compare_arms import MARGIN, Place, Rule, minus
+from harmax_lab.studies.score_runs import SCORES
+from harmax_lab.studies.tuned_losses import APPENDIX, ARMS, LABELS, LOSSES, RivalCell, reference_of
 
-Results = Mapping[RivalCell, CellResult]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+RIVALS = tuple(name for name in LOSSES if name != "harmonic")
+TIED_RIVALS = tuple(name for name in RIVALS if ARMS[name].tied)
+SQUARE = compare.switches("spherical")
+CORNERS = tuple(SQUARE["interaction"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class RivalsSpec(SearchSpec):
+class RivalsSpec(tuned.SearchSpec):
     """Settings of the comparison."""
 
     losses: tuple[str, ...] = tuple(ARMS)
-    authors_tasks: tuple[str, ...] = PAPERS_TASKS
+    authors_tasks: tuple[str, ...] = compare.PAPERS_TASKS
     mlp_epochs: int = 4000
-    """Fewer than the authors' 7000, as for transformers, so that all of it stays within minutes on a GPU."""
+    """Fewer than the authors' 7000, as for transformers, so that the study takes minutes on a GPU."""
     transformer_epochs: int = 3000
+
+    def key(self, cell: Any) -> tuple[str, str, str, str]:
+        """Name an arm by its loss."""
+        return cell.protocol, cell.model, cell.task, cell.loss
+
+
+FULL = RivalsSpec(seeds=anchors.SEEDS)
+"""Of both models; a study has one of them."""
 
 
 def cells(spec: RivalsSpec) -> list[RivalCell]:
     """List every protocol, loss, model, task and seed; the authors' protocol has the losses of the appendix alone."""
     return [
-        RivalCell(place.protocol, task, place.model, find_arm(loss).head, spec.train_fraction, seed, loss)
+        RivalCell(place.protocol, task, place.model, tuned.find_arm(loss).head, spec.train_fraction, seed, loss)
         for place in spec.places()
         for loss in spec.losses
         if place.protocol == "matched" or loss in APPENDIX
@@ -55,114 +80,394 @@ def cells(spec: RivalsSpec) -> list[RivalCell]:
     ]
 
 
-def run_cells(spec: RivalsSpec, group: Sequence[RivalCell], context: Context) -> Iterator[tuple[RivalCell, CellResult]]:
-    """Search for the losses of the matched protocol, and train all runs, those with what was found.
+def _tuned(rule: Rule) -> Rule:
+    """Decide nothing that rests on an arm that was tuned to an end of the grid.
 
-    What is searched for does not change a GPU's code, which is therefore compiled during the search. A loss whose
-    search fails has no runs; its error is raised after those of the others.
+    A claim that holds, or a difference of two arms, rests on all arms. A broken claim about all rests on any one of the
+    arms that break it, and on its reference. A better setting could be worse in structure, which is not searched for,
+    so no side of a comparison is above doubt.
     """
-    pairs = dict.fromkeys((cell.loss, cell.model) for cell in group if cell.protocol == "matched")
 
-    def usual(cell: RivalCell) -> Settings:
-        return settings_of(cell.protocol, cell.model, cell.loss, epochs=spec.epochs(cell.model))
+    def judge(place: Place) -> Finding:
+        finding = rule.judge(place)
+        at_end = {loss for loss in place.arms if place.metrics(loss)[0]["at_end"]}
+        breaking = finding.numbers.get(compare.BREAKING) if finding.holds is False else None
+        rests_on = [set(pair) for pair in breaking.items()] if breaking else [set(place.arms)]
+        if finding.holds is None or any(not arms & at_end for arms in rests_on):
+            return finding
+        named = ", ".join(LABELS[loss] for loss in place.arms if loss in at_end & set().union(*rests_on))
+        words = f"{finding.sentence} Not decided, because these were tuned to an end of the grid: {named}."
+        return finding._replace(holds=None, sentence=words)
 
-    def how(cell: RivalCell) -> Settings:
-        if cell.protocol != "matched":
-            return usual(cell)
-        rate, decay = found[cell.loss, cell.model].choice
-        return replace(usual(cell), learning_rate=spec.learning_rates[rate], weight_decay=spec.weight_decays[decay])
-
-    ahead = (job for _, job in stacks_of(group, usual, context.device, snapshots=2))
-    found: dict[tuple[str, str], Searched] = {}
-    failure: Exception | None = None
-    try:
-        for pair, searched in search(spec, list(pairs), context, ahead=ahead):
-            found[pair] = searched
-    except Exception as error:
-        failure = error
-    group = [cell for cell in group if cell.protocol != "matched" or (cell.loss, cell.model) in found]
-
-    def tell(fraction: float, message: str = "", /) -> None:
-        before = SHARE_OF_WORK if pairs else 0.0
-        context(before + (1 - before) * fraction, message)
-
-    for cell, result in compact(train(group, how, replace(context, progress=tell), snapshots=2, centers=True)):
-        tuned = cell.protocol == "matched"
-        yield cell, with_search(result, found[cell.loss, cell.model]) if tuned else result
-    if failure is not None:
-        raise failure
+    return Rule(f"{rule.words}. Not decided where an arm that it rests on was tuned to an end of the grid", judge)
 
 
-def with_search(result: CellResult, searched: Searched) -> CellResult:
-    """Put the whole search, and what it chose, beside a run that was trained with it."""
-    late, whole = (np.asarray(array, dtype=np.float32) for array in searched)
-    return replace(
-        result,
-        arrays={**result.arrays, "search_late": late, "search_whole": whole},
-        metrics={**result.metrics, "choice": list(searched.choice)},
+def _judge_inside(place: Place) -> Finding:
+    ends = {loss: place.metrics(loss)[0]["at_end"] for loss in place.arms}
+    at_end = [f"{LABELS[loss]} ({names})" for loss, names in ends.items() if names]
+    return Finding(
+        not at_end,
+        f"{len(at_end)} of {len(ends)} choices lie at an end{': ' + ', '.join(at_end) if at_end else ''}.",
+        {"at_end": len(at_end), "choices": len(ends)},
     )
 
 
-def summarize(spec: RivalsSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate verdicts, comparisons, the search and epochs."""
-    wanted = cells(spec)
-    asked = [claim for model in spec.models for claim in claims_of(model)]
-    return Summary(tuple(judge(claim, spec, FULL, wanted, results) for claim in asked), tables(spec, results))
+Question = tuple[str, Rule, Sequence[str]]  # what is claimed of tuned arms, by which rule, and the arms it rests on
 
 
-FULL = RivalsSpec(seeds=anchors.SEEDS)
-"""Of both models; a study has one of them."""
-FEW: dict[str, Any] = dict(
-    tasks=("modular_addition",),
-    learning_rates=(2e-3, 8e-3),
-    search_seeds=(2001,),
-    search_tasks=("modular_addition",),
-)
+def _two(ours: str, theirs: str, score: str = "structure", *, alike: bool = False) -> Question:
+    one, other, words = LABELS[ours], LABELS[theirs], SCORES[score]
+    same, more = (
+        f"{one} and {other} give the same {words} within {MARGIN}",
+        f"{one} gives a higher {words} than {other}",
+    )
+    rule = compare.above(minus(ours, theirs), f"{words.capitalize()}, {one} minus {other}", score, alike=alike)
+    return f"Both tuned, {same if alike else more}", rule, (ours, theirs)
 
 
-def experiment_of(model: str, *, quick: dict[str, Any]) -> Experiment[RivalsSpec, RivalCell]:
-    """Return the study of one model.
+def _all(rivals: Sequence[str], ours: str, score: str = "structure") -> Question:
+    pairs = {loss: reference_of(loss, ours, "matched") for loss in rivals}
+    some = "rival" if rivals == RIVALS else "tied rival"
+    more = f"{LABELS[ours]} gives more structure than every {some}"
+    none = f"no {some} is more accurate in test than {LABELS[ours]} by more than {MARGIN}"
+    said = f"Each tuned, {more if score == 'structure' else none}, on average over the tasks"
+    untied = f"; {READERS} are compared with untied harmonic" * (rivals == RIVALS)
+    limit = 0.0 if score == "structure" else MARGIN
+    rule = compare.none_ahead(pairs, LABELS, score, limit=limit, name_breaking=True)
+    return said + untied, rule, (*pairs, *pairs.values())
 
-    Args:
-        model: a key of `BODIES`.
-        quick: how many epochs the quick profile trains, by the names of the spec.
+
+def _effect(name: str, words: str) -> Question:
+    said = f"{words} in structure lies above 0, over the four tuned arms that cross inner product and distance, "
+    return f"{said}softmax and HarMax", compare.above(SQUARE[name], f"{words} in structure"), CORNERS
+
+
+READERS = "losses that read classes off features"
+QUESTIONS: dict[str, Question] = {
+    "structure_first": _all(RIVALS, "harmonic"),
+    "accuracy_unbeaten": _all(RIVALS, "harmonic", "accuracy"),
+    "structure_over_linear": _two("harmonic", "linear"),
+    "accuracy_over_linear": _two("harmonic", "linear", "accuracy"),
+    "untied_over_linear": _two("harmonic_untied", "linear_untied"),
+    "root_over_two": _two("harmonic_root", "harmonic"),
+    "root_first": _all(TIED_RIVALS, "harmonic_root"),
+    "root_unbeaten": _all(TIED_RIVALS, "harmonic_root", "accuracy"),
+    "tying_is_nothing": _two("harmonic_untied", "harmonic", alike=True),
+    "bias_is_nothing": _two("linear_bias", "linear", alike=True),
+    "tuned_distance": _effect("distance", "The main effect of the distance"),
+    "tuned_harmax": _effect("HarMax", "The main effect of HarMax"),
+    "tuned_interaction": _effect("interaction", "The interaction of distance and HarMax"),
+}
+TYING = {
+    "mlp": f"As in the authors' code only cross-entropy has a bias; all are tied except {READERS}",
+    "transformer": f"As in the authors' code harmonic is untied here, and rivals are tied except {READERS}: this does "
+    "not compare losses alone",
+}
+SOME = ("harmonic", "linear")
+"""Of a claim about all rivals one is enough to say something, though the claim stays open."""
+
+
+def claims_of(model: str, full: RivalsSpec = FULL) -> list[Claim]:
+    """Return the claims about one model; `full` is the spec that decides them."""
+
+    def claim(name: str, said: str, rule: Rule, protocol: str = "matched", **more: Any) -> Claim:
+        cut: Any = {"also": lambda spec: spec.search_cut(full, model)} if protocol == "matched" else {}
+        at: dict[str, Any] = {"full": full, "protocol": protocol, "model": model, **cut}
+        return compare.study_claim(f"{name}_{model}", said, rule, f"{BODIES[model]}, {protocol} protocol", **at, **more)
+
+    untuned = compare.none_ahead(dict.fromkeys(APPENDIX[1:], "harmonic"), LABELS, "structure", name_breaking=True)
+    return [
+        claim(
+            "untuned_structure_first",
+            "Harmonic loss gives more structure than every rival of the appendix at the authors' learning rate and "
+            "weight decay, on average over lattice and modular addition",
+            untuned._replace(words=f"{untuned.words}. {TYING[model]}"),
+            "authors",
+            arms=APPENDIX,
+            must=SOME,
+            paper="An appendix compares contrastive, spherical and margin losses. The authors' code applies them to "
+            "the log-probabilities of a harmonic head; here they see the features. No numbers are known here.",
+            control=False,
+        ),
+        *(
+            claim(name, said, _tuned(rule), arms=arms, must=SOME if set(RIVALS) <= set(arms) else arms)
+            for name, (said, rule, arms) in QUESTIONS.items()
+        ),
+        claim(
+            "choices_inside",
+            "The search is wide enough: no chosen setting lies at an end of the grid",
+            Rule("A weight decay of 0 is no end", _judge_inside),
+            tasks=(),
+        ),
+    ]
+
+
+EPOCHS = "epochs"
+MEASURES = {**SCORES, EPOCHS: "epochs until it generalizes"}
+OUTCOMES = ("better", "worse", "undecided")
+VERDICTS_AGAINST = "Verdicts: each loss against"
+SQUARE_TITLE = "Tuned: distance and HarMax crossed"
+HOW = {"matched": "each loss tuned", "authors": "untuned"}
+
+
+def comparisons(places: Iterable[Place], losses: Iterable[str], base: str, measure: str) -> list[dict[str, Any]]:
+    """Tabulate losses against their references on every task, by one key of `MEASURES`; all rows are one family.
+
+    Of epochs the median difference is taken, of scores the mean. A loss is better or worse where both the interval and
+    the p-value of the signed-rank test, corrected by Holm's rule, say so.
     """
-    smoke: dict[str, Any] = {name: 1 for name in quick}
+    rows, epochs = [], measure == EPOCHS
+    for loss, place in [(loss, place) for loss in losses if loss != base for place in show.alone(places)]:
+        against = reference_of(loss, base, place.protocol)
+        one = place.epochs_later(loss, against) if epochs else place.contrast(minus(loss, against), measure)
+        if one is not None:
+            side = one.difference.above(0)
+            row = {
+                **place.columns,
+                "loss": LABELS[loss],
+                "against": LABELS[against],
+                "measure": MEASURES[measure],
+                "difference [95 %]": in_epochs(one.difference) if epochs else compare.written(one),
+                "higher on": one.greater,
+                "lower on": one.less,
+                "ties": one.ties,
+                "p, signed ranks": one.rank_p,
+            }
+            rows.append((row, "undecided" if side is None else "better" if side != epochs else "worse"))
+    corrected = holm([row["p, signed ranks"] for row, _ in rows])
+    return [
+        {**row, "p, Holm": p, "verdict": clear if p < SIGNIFICANT else "undecided"}
+        for (row, clear), p in zip(rows, corrected, strict=True)
+    ]
+
+
+def _verdicts(places: Sequence[Place], losses: Sequence[str], base: str) -> Iterator[dict[str, Any]]:
+    """Count on how many tasks each loss is better, worse or undecided against a reference."""
+    for measure, words in MEASURES.items():
+        found = comparisons(places, losses, base, measure)
+        for loss in losses:
+            counts = Counter(row["verdict"] for row in found if row["loss"] == LABELS[loss])
+            if not counts:
+                continue
+            against = reference_of(loss, base, places[0].protocol)
+            row = {"loss": LABELS[loss], "against": LABELS[against], "measure": words}
+            row |= {name: counts[name] for name in OUTCOMES} | {"of": sum(counts.values())}
+            for place in places:
+                mean = compare.written(place.contrast(minus(loss, against), measure)) if measure != EPOCHS else ""
+                row[f"mean difference, {BODIES[place.model]}"] = mean
+            yield row
+
+
+def _searches(results: Results) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """Return the metrics of one run of each loss and model that has its search beside it."""
+    first = f"search {results.spec.grid[0]}"
+    return {(cell.loss, cell.model): one.metrics for cell, one in results.items() if first in one.metrics}
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate verdicts, the tuned ablation, scores, every comparison, the search and epochs."""
+    spec, places = results.spec, results.spec.places(results)
+    by_protocol = {one: [place for place in places if place.protocol == one] for one in spec.protocols}
+    matched = by_protocol.get("matched", [])
+    ran = {loss for place in matched for loss in place.arms}
+    pairs = [(loss, reference_of(loss, "harmonic", "matched")) for loss in spec.losses if loss in ran - {"harmonic"}]
+    if "harmonic_root" in ran:
+        pairs += [(loss, "harmonic_root") for loss in spec.losses if loss in ran & set(TIED_RIVALS)]
+    leads = {f"{LABELS[loss]} minus {LABELS[against]}": minus(loss, against) for loss, against in pairs}
+    scores = [
+        {
+            **{name: at.columns[name] for name in ("protocol", "models")},
+            "loss": LABELS[loss],
+            "task": at.words,
+            **{words: at.mean(loss, score) for score, words in SCORES.items()},
+        }
+        for place in places
+        for loss in spec.losses
+        for at in place.each()
+        if (at.tasks[0], loss) in at.runs
+    ]
+    searched, by_task = [], []
+    for (loss, model), found in _searches(results).items():
+        row = {"loss": LABELS[loss], "models": BODIES[model]}
+        chosen = {name: found[name.replace(" ", "_")] for name in ("learning rate", "weight decay")}
+        accuracies = {name: round(found[f"search {name}"], 3) for name in spec.grid}
+        searched.append({**row, **chosen, "at an end": found["at_end"] or "", **accuracies})
+        both = [(task, which) for task in spec.search_tasks for which in ("chosen", "best")]
+        found_T = {f"{TITLES[task]}, {which}": round(found[f"search {task}, {which}"], 3) for task, which in both}
+        by_task.append({**row, **found_T})
+    epochs, *structures = show.run_tables(places, {loss: LABELS[loss] for loss in spec.losses}, "loss")
+    tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
+    return [
+        *(
+            Table(
+                f"{VERDICTS_AGAINST} {LABELS[base]}, tasks; {protocol} protocol, {HOW[protocol]}",
+                tuple(_verdicts(own, spec.losses, base)),
+            )
+            for base in ("harmonic", "linear")
+            for protocol, own in by_protocol.items()
+        ),
+        show.effect_table(
+            f"{SQUARE_TITLE}, with spherical softmax for the inner product under HarMax: mean over seeds [95 %]",
+            matched if set(CORNERS) <= set(spec.losses) else [],
+            SQUARE,
+        ),
+        show.without_one(matched, leads),
+        show.without_one(matched, leads, "accuracy"),
+        Table(show.SCORES_TITLE, tuple(scores)),
+        *structures,
+        Table(
+            "Every comparison with harmonic, paired over seeds",
+            tuple(
+                row
+                for own in by_protocol.values()
+                for measure in MEASURES
+                for row in comparisons(own, spec.losses, "harmonic", measure)
+            ),
+        ),
+        Table(
+            "The search: test accuracy by learning rate, weight decay; "
+            f"{len(spec.search_seeds)} held-out seeds; {tasks}",
+            tuple(searched),
+        ),
+        Table("The search by task: test accuracy of the setting chosen, and of the best for that task", tuple(by_task)),
+        epochs,
+    ]
+
+
+COLUMNS = 7
+UNTIED = "\N{DAGGER}"
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw, of what is there, the effects and the scores of each protocol and the search of each model."""
+    drawn, spec = {}, results.spec
+    for protocol in spec.protocols:
+        places = [place for place in spec.places(results) if place.protocol == protocol]
+        losses = [loss for loss in spec.losses if any(loss in place.arms for place in places)]
+        if not losses:
+            continue
+        title = f"{protocol} protocol, {HOW[protocol]}, {len(spec.seeds)} seeds"
+        against = {loss: reference_of(loss, "harmonic", protocol) for loss in losses if loss != "harmonic"}
+        differences = {
+            LABELS[loss] + UNTIED * (base != "harmonic"): minus(loss, base) for loss, base in against.items()
+        }
+        note = f" {UNTIED}: untied, as is the harmonic loss that it is compared with." * (protocol == "matched")
+        for score, words in SCORES.items() if len(losses) > 1 else ():
+            figure = show.draw_by_task(places, differences, [score], size=(2.2, 0.27 * len(differences) + 1.4))
+            figure.supxlabel(f"{words}, minus harmonic's", fontsize=9)
+            drawn[f"effects_{score}_{protocol}"] = Picture(
+                figure,
+                f"{words.capitalize()} of each loss minus that of harmonic loss; {title}: mean over seeds and 95 % "
+                f"interval, gray where it spans 0. To the right of 0 a loss is better than harmonic.{note}",
+            )
+        if protocol == "matched" and set(CORNERS) <= set(losses):
+            drawn["tuned_effects"] = Picture(
+                show.draw_switches(places, SQUARE),
+                "Effects of distance and HarMax on the scores, matched protocol, each of the four losses tuned: mean "
+                "over seeds and 95 % interval, gray where it spans 0. Spherical softmax, p ~ (w . x)^2, stands for the "
+                "inner product under HarMax.",
+            )
+        drawn[f"scores_{protocol}"] = Picture(
+            _draw_scores(places, losses), f"Scores in hundredths, means over seeds; {title}."
+        )
+    for model in spec.models:
+        if found := {loss: metrics for (loss, of), metrics in _searches(results).items() if of == model}:
+            drawn[f"search_{model}"] = Picture(
+                _draw_search(spec, found),
+                f"The search, {BODIES[model]}: test accuracy at its end, %, by learning rate and weight decay: mean of "
+                f"{len(spec.search_seeds)} held-out seeds and of {len(spec.search_tasks)} tasks. Framed: the setting "
+                "that was chosen.",
+            )
+    return drawn
+
+
+def _draw_scores(places: Sequence[Place], losses: Sequence[str]) -> "Figure":
+    tasks = places[0].tasks
+    figure, panels = drawing.facets(
+        {place.model: BODIES[place.model] for place in places},
+        {score: words.replace(" in ", " in\n") for score, words in SCORES.items()},
+        size=(len(SCORES) * (0.5 * len(tasks) + 0.3) + 2.4, (0.24 * len(losses) + 1.5) * len(places)),
+        sharey=True,
+    )
+    by_model = {place.model: place.alone() for place in places}
+    for (model, score), axes in panels.items():
+        found = [[list(at.per_seed({loss: 1.0}, score).values()) for at in by_model[model]] for loss in losses]
+        values_AT = np.array([[np.mean(own) if own else np.nan for own in row] for row in found])
+        _draw_map(axes, values_AT, [LABELS[loss] for loss in losses], [TITLES[task].split()[0] for task in tasks])
+        axes.tick_params(axis="x", rotation=40)
+    return figure
+
+
+def _draw_search(spec: RivalsSpec, found: Mapping[str, Mapping[str, Any]]) -> "Figure":
+    from matplotlib.patches import Rectangle
+
+    columns = min(COLUMNS, len(found))
+    size = (1.85 * columns + 0.6, 1.6 * -(-len(found) // columns) + 0.4)
+    labels = {loss: LABELS[loss] for loss in found}
+    figure, panels, _ = drawing.wrapped(labels, columns, size=size, sharex=True, sharey=True)
+    rates, decays = ([f"{one:g}" for one in grid] for grid in (spec.learning_rates, spec.weight_decays))
+    for loss, axes in panels.items():
+        values = np.array([found[loss][f"search {name}"] for name in spec.grid])
+        _draw_map(axes, values.reshape(len(rates), len(decays)), rates, decays)
+        rate, decay = (f"{found[loss][name]:g}" for name in ("learning_rate", "weight_decay"))
+        corner = (decays.index(decay) - 0.5, rates.index(rate) - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#D55E00", linewidth=2.2, zorder=4))
+        axes.set_title(LABELS[loss], fontsize=8)
+    figure.supxlabel("weight decay", fontsize=9)
+    figure.supylabel("learning rate", fontsize=9)
+    return figure
+
+
+def _draw_map(axes: "Axes", values: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> None:
+    axes.grid(False)
+    axes.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.tick_params(labelsize=7.5, length=0)
+    for place, value in np.ndenumerate(values):
+        if np.isfinite(value):
+            color = "white" if value > 0.5 else "#222222"
+            axes.text(place[1], place[0], f"{round(100 * value)}", ha="center", va="center", fontsize=7, color=color)
+
+
+FEW: dict[str, Any] = {
+    "tasks": ("modular_addition",),
+    "learning_rates": (2e-3, 8e-3),
+    "search_seeds": (2001,),
+    "search_tasks": ("modular_addition",),
+}
+
+
+def experiment_of(model: str, **quick: int) -> Experiment[RivalsSpec, RivalCell]:
+    """Return the study of one model; `quick` says how many epochs the quick profile trains, by the spec's names."""
+    full, losses = replace(FULL, models=(model,)), ("harmonic", "linear", "supcon")
+    smoke: dict[str, Any] = {"seeds": (0, 1), "losses": losses, "authors_tasks": ("lattice",), "weight_decays": (0.01,)}
+    some: dict[str, Any] = {
+        "seeds": anchors.SEEDS[:3],
+        "losses": (*losses, "harmonic_untied", "linear_untied"),
+        "protocols": ("matched",),
+        "weight_decays": (0.0, 0.3),
+    }
     return Experiment(
         name=f"rivals_{model}",
         title=f"Harmonic loss against its rivals, each tuned: {BODIES[model]}",
         figure="Appendix on other losses",
-        claims=claims_of(model),
+        claims=tuple(claims_of(model)),
         profiles={
-            "smoke": RivalsSpec(
-                seeds=(0, 1),
-                models=(model,),
-                losses=("harmonic", "linear", "supcon"),
-                authors_tasks=("lattice",),
-                weight_decays=(0.01,),
-                **FEW,
-                **smoke,
-            ),
-            "quick": RivalsSpec(
-                seeds=anchors.SEEDS[:3],
-                models=(model,),
-                losses=("harmonic", "linear", "supcon", "harmonic_untied", "linear_untied"),
-                protocols=("matched",),
-                weight_decays=(0.0, 0.3),
-                **FEW,
-                **quick,
-            ),
-            "full": replace(FULL, models=(model,)),
+            "smoke": replace(full, **FEW, **smoke, **dict.fromkeys(quick, 1)),
+            "quick": replace(full, **FEW, **some, **quick),
+            "full": full,
         },
         cells=cells,
-        run_cells=run_cells,
-        old_summarize=summarize,
-        old_figures=figures,
-        group=lambda cell: None,  # side by side: a GPU is never left waiting for a compiler, or for a last straggler
+        run_cells=tuned.run_cells,
+        measure=tuned.measure,
+        tables=tables,
+        figures=figures,
+        group=lambda cell: None,  # side by side: a GPU never waits for a compiler or for a last straggler
         pieces=lambda cell: (cell.protocol, cell.model, cell.loss),
         accelerated=True,
     )
 
 
-MLP = experiment_of("mlp", quick=dict(mlp_epochs=48, search_mlp_epochs=10))
-TRANSFORMER = experiment_of("transformer", quick=dict(transformer_epochs=8, search_transformer_epochs=3))
+MLP = experiment_of("mlp", mlp_epochs=48, search_mlp_epochs=10)
+TRANSFORMER = experiment_of("transformer", transformer_epochs=8, search_transformer_epochs=3)

@@ -9,8 +9,7 @@ import pytest
 
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit.store import CellResult
-from harmax_lab.studies.arms import DIRECTIONS
-from harmax_lab.studies.outcomes import SCORES, scores_of, structure_score
+from harmax_lab.studies.score_runs import DIRECTIONS, SCORES, scores_of, structure_score
 from harmax_lab.tasks import TASKS, find_task
 
 

@@ -1,0 +1,342 @@
+"""How the arms of a study are compared, on one seed first and then over seeds, and how claims about them are judged.
+
+A comparison is a weighted sum of the scores of arms that ran on one seed, averaged over tasks where there are several.
+Intervals and tests are over seeds: they speak of other seeds, not of other tasks. Effect sizes come first, then
+p-values, corrected by Holm's rule. Where a level is shared among several intervals, the corrected p-value must agree,
+because at such levels the bootstrap interval of 20 values is too short.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harmax.analysis import PairedDifference, bootstrap_interval, holm, paired_difference
+from harmax_lab.algorithmic import anchors
+from harmax_lab.algorithmic.protocols import Settings
+from harmax_lab.algorithmic.runs import BODIES, TITLES
+from harmax_lab.algorithmic.training import train
+from harmax_lab.kit.claims import Claim, Finding, at_least
+from harmax_lab.kit.experiment import Experiment, Spec
+from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.store import CellResult
+from harmax_lab.studies.score_runs import SCORES, compact
+from harmax_lab.tasks import PROTOCOLS, TASKS
+
+PAPERS_TASKS = ("lattice", "modular_addition")
+"""The tasks of the paper's own ablation, exponents and rivals."""
+MARGIN = 0.05
+"""Of a score: a smaller difference is not worth a claim."""
+FEW = 3  # differences that one sentence can list
+BREAKING = "breaking"  # a key of a finding's numbers
+SMOKE: dict[str, Any] = dict(seeds=(0, 1), models=("mlp",), tasks=("modular_addition",), mlp_epochs=2)
+QUICK: dict[str, Any] = dict(  # questions of one length: one stack per head
+    seeds=anchors.SEEDS[:3], models=("mlp",), tasks=("modular_addition", "permutation"), mlp_epochs=48
+)
+Weights = Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySpec(Spec):
+    """Settings that the studies share; protocols.py of the algorithmic experiments says what a protocol fixes."""
+
+    protocols: tuple[str, ...] = PROTOCOLS
+    models: tuple[str, ...] = tuple(BODIES)
+    tasks: tuple[str, ...] = tuple(TASKS)
+    authors_tasks: tuple[str, ...] = tuple(TASKS)
+    """Under the authors' protocol."""
+    train_fraction: float = 0.8
+    mlp_epochs: int = anchors.EPOCHS
+    transformer_epochs: int = anchors.EPOCHS
+
+    def tasks_under(self, protocol: str) -> tuple[str, ...]:
+        """Return the tasks of a protocol."""
+        return self.authors_tasks if protocol == "authors" else self.tasks
+
+    def epochs(self, model: str) -> int:
+        """Return how long a model is trained."""
+        return self.mlp_epochs if model == "mlp" else self.transformer_epochs
+
+    def key(self, cell: Any) -> tuple[str, str, str, str]:
+        """Return the protocol, model and task at which a cell is compared, and the name of its arm."""
+        return cell.protocol, cell.model, cell.task, cell.head
+
+    def places(self, found: Mapping[Any, CellResult] | None = None) -> list["Place"]:
+        """List every protocol and model with all tasks of the protocol, and the finished runs there."""
+        runs: dict[tuple[str, str], Any] = {}
+        for cell, result in (found or {}).items():
+            protocol, model, task, arm = self.key(cell)
+            runs.setdefault((protocol, model), {}).setdefault((task, arm), {})[cell.seed] = result
+        return [
+            Place(protocol, model, self.tasks_under(protocol), runs.get((protocol, model), {}))
+            for protocol in self.protocols
+            for model in self.models
+        ]
+
+
+class Place(NamedTuple):
+    """Where arms are compared: a model under a protocol, the tasks that are averaged over, and the runs there."""
+
+    protocol: str
+    model: str
+    tasks: tuple[str, ...]
+    runs: Mapping[tuple[str, str], Mapping[int, CellResult]] = {}
+    """By task and arm, then by seed."""
+
+    @property
+    def words(self) -> str:
+        """Name the task, or say how many there are."""
+        return TITLES[self.tasks[0]] if len(self.tasks) == 1 else f"mean of {len(self.tasks)}"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Begin a row of a table."""
+        return {"protocol": self.protocol, "models": BODIES[self.model], "task": self.words}
+
+    @property
+    def arms(self) -> list[str]:
+        """Names of the arms that have runs."""
+        return list(dict.fromkeys(arm for _, arm in self.runs))
+
+    def alone(self) -> list["Place"]:
+        """List the tasks apart."""
+        return [self._replace(tasks=(task,)) for task in self.tasks]
+
+    def each(self) -> list["Place"]:
+        """List the tasks apart and, where there are several, all together."""
+        return [*self.alone(), self] if len(self.tasks) > 1 else self.alone()
+
+    def metrics(self, arm: str) -> list[Mapping[str, Any]]:
+        """List the metrics of an arm's runs on the first task."""
+        return [result.metrics for result in self.runs.get((self.tasks[0], arm), {}).values()]
+
+    def per_seed(self, weights: Weights, score: str) -> dict[int, float]:
+        """Return a weighted sum of arms' scores for each seed that all of them have, averaged over the tasks."""
+        by_task = []
+        for task in self.tasks:
+            arms = [(weight, self.runs.get((task, arm), {})) for arm, weight in weights.items()]
+            seeds = set.intersection(*(set(runs) for _, runs in arms))
+            by_task.append({seed: sum(weight * runs[seed].metrics[score] for weight, runs in arms) for seed in seeds})
+        common = sorted(set.intersection(*map(set, by_task)))
+        # Rounded, so that equal scores tie whatever the order of the sum.
+        return {seed: round(float(np.mean([sums[seed] for sums in by_task])), 12) for seed in common}
+
+    def contrast(self, weights: Weights, score: str) -> PairedDifference | None:
+        """Return a weighted sum of arms' scores: mean over seeds, interval, tests against 0; None without a seed."""
+        found = list(self.per_seed(weights, score).values())
+        return _over_seeds(found) if found else None
+
+    def epochs_later(self, arm: str, against: str) -> PairedDifference | None:
+        """Return by how many epochs an arm generalizes later than another on one task: the median over seeds.
+
+        Never is infinity; so there is no mean, and no mean over tasks.
+        """
+        (task,) = self.tasks
+        one, two = (self.runs.get((task, name), {}) for name in (arm, against))
+        if not (seeds := sorted(set(one) & set(two))):
+            return None
+        return paired_difference(*([runs[seed].metrics["test_epoch"] for seed in seeds] for runs in (one, two)))
+
+    def mean(self, arm: str, score: str) -> str | None:
+        """Write the mean over seeds of one arm's score, with its interval."""
+        found = list(self.per_seed({arm: 1.0}, score).values())
+        return str(bootstrap_interval(found, statistic="mean")) if found else None
+
+
+def _over_seeds(values: Sequence[float], limit: float = 0.0, level: float = 0.95) -> PairedDifference:
+    return paired_difference(values, [limit] * len(values), statistic="mean", level=level)
+
+
+def minus(arm: str, against: str) -> dict[str, float]:
+    """Return the weights of one arm minus another."""
+    return {arm: 1.0, against: -1.0}
+
+
+def switches(dot_harmax: str) -> dict[str, dict[str, float]]:
+    """Return the weights of four arms in the two main effects and in the interaction of distance and HarMax.
+
+    `dot_harmax` is the arm that stands for the inner product under HarMax.
+    """
+    return {
+        "distance": {"l2": 0.5, "harmonic": 0.5, "linear": -0.5, dot_harmax: -0.5},
+        "HarMax": {dot_harmax: 0.5, "harmonic": 0.5, "linear": -0.5, "l2": -0.5},
+        "interaction": {"harmonic": 1.0, "l2": -1.0, dot_harmax: -1.0, "linear": 1.0},
+    }
+
+
+def written(found: PairedDifference | None, *, p: bool = False) -> str | None:
+    """Write the mean and interval of a comparison with a sign, and the uncorrected p-value of its signed-rank test.
+
+    >>> written(paired_difference([0.5, 0.6], [0.0, 0.0], statistic="mean"), p=True)
+    '+0.550 [+0.500, +0.600], p 0.5'
+    """
+    if found is None:
+        return None
+    middle, low, high = found.difference
+    return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}]" + f", p {found.rank_p:.2g}" * p
+
+
+def numbers_of(found: PairedDifference | None) -> dict[str, float] | None:
+    """Return a difference with its interval as the numbers of a verdict."""
+    return found.difference._asdict() if found else None
+
+
+def is_alike(found: PairedDifference) -> bool | None:
+    """Whether a difference lies within the margin with its interval, or beyond it; None where neither.
+
+    >>> is_alike(paired_difference([0.01, 0.02], [0.0, 0.0], statistic="mean"))
+    True
+    """
+    _, low, high = found.difference
+    return True if low > -MARGIN and high < MARGIN else False if low > MARGIN or high < -MARGIN else None
+
+
+class Rule(NamedTuple):
+    """How a claim is judged: in words, as part of its statement, and as a function of the place with its runs."""
+
+    words: str
+    judge: Callable[[Place], Finding]
+
+
+def above(weights: Weights, words: str, score: str = "structure", *, alike: bool = False) -> Rule:
+    """Judge by a weighted sum of arms' scores: above 0, or (`alike`) near it; `words` say what the sum is."""
+
+    def judge(place: Place) -> Finding:
+        found = place.contrast(weights, score)
+        holds = None if found is None else is_alike(found) if alike else found.difference.above(0)
+        sentence = f"{words}: {written(found, p=True)}, mean of {len(place.tasks)} tasks."
+        return Finding(holds, sentence, {"difference": numbers_of(found)})
+
+    where = f"within {MARGIN} of 0; broken where outside" if alike else "above 0; broken where below"
+    return Rule(f"Holds where the 95 % interval of the mean over the tasks lies {where}", judge)
+
+
+def none_ahead(
+    pairs: Mapping[str, str], labels: Mapping[str, str], score: str, *, limit: float = 0.0, name_breaking: bool = False
+) -> Rule:
+    """Judge a claim about all of some arms: none passes its reference by more than a limit.
+
+    It holds where every difference lies below the limit with its 95 % interval. This needs no correction: a claim that
+    is wrong for one arm rarely passes for that arm. It is broken where one difference lies above the limit. One of many
+    does so by chance; so it must do so at the level shared among them *and* by the signed-rank test against the limit,
+    corrected by Holm's rule for all of them.
+
+    Args:
+        pairs: by arm, its reference; arms that were not run are left out.
+        labels: of arms and references.
+        score: a key of `SCORES`.
+        limit: of the difference.
+        name_breaking: whether the numbers list the arms that break the claim, each with its reference.
+    """
+
+    def judge(place: Place) -> Finding:
+        ran = {arm: against for arm, against in pairs.items() if arm in place.arms}
+        tried = {arm: list(place.per_seed(minus(arm, against), score).values()) for arm, against in ran.items()}
+        values = {arm: own for arm, own in tried.items() if own}
+        found = {arm: _over_seeds(own) for arm, own in values.items()}
+        strict = [_over_seeds(own, limit, shared_level(len(ran))) for own in values.values()]
+        corrected = dict(zip(values, zip(strict, holm([one.rank_p for one in strict]), strict=True), strict=True))
+        breaking = [arm for arm, (one, p) in corrected.items() if one.difference.above(0) and p < SIGNIFICANT]
+        behind = [arm for arm, one in found.items() if one.difference.above(limit) is False]
+        holds = False if breaking else True if found and len(behind) == len(ran) else None
+        best = max(found, key=lambda arm: found[arm].difference.estimate)
+        shown = {
+            f"{labels[arm]} minus {labels[ran[arm]]}": written(found[arm])
+            for arm in (found if len(found) <= FEW else [best])
+        }
+        sentence = (
+            f"{SCORES[score].capitalize()}, mean of {len(place.tasks)} tasks: {'' if len(found) <= FEW else 'best of '}"
+            f"{listed(shown)}. Clearly below {limit:g}: {len(behind)} of {len(ran)}."
+        )
+        if holds is None and found[best].difference.above(limit):
+            one, p = corrected[best]
+            low, high = (value + limit for value in one.difference[1:])
+            sentence += (
+                f" Corrected for {len(found)}: [{low:+.3f}, {high:+.3f}], p against {limit:g} {p:.2g}: not decided."
+            )
+        numbers = {f"difference_{arm}": numbers_of(one) for arm, one in found.items()}
+        named = {BREAKING: {arm: ran[arm] for arm in breaking}} if name_breaking else {}
+        return Finding(holds, sentence, {**numbers, **named})
+
+    words = (
+        f"Holds where every difference lies below {limit:g} with its 95 % interval; broken where one lies above by an "
+        "interval and a signed-rank test, both corrected for the number of differences"
+    )
+    return Rule(words, judge)
+
+
+def study_claim(
+    id: str,
+    said: str,
+    rule: Rule,
+    where: str,
+    *,
+    full: StudySpec,
+    protocol: str,
+    model: str,
+    arms: Iterable[str] = (),
+    must: Collection[str] | None = None,
+    tasks: tuple[str, ...] | None = None,
+    also: Callable[[Any], str] = lambda spec: "",
+    paper: str = "Not reported.",
+    control: bool = True,
+) -> Claim:
+    """Return a claim about the arms of one model under one protocol.
+
+    Args:
+        id: of the claim.
+        said: what is claimed; its rule, and where it is asked, follow in the statement.
+        rule: by which it is judged.
+        where: it is asked.
+        full: the spec that is long enough to decide.
+        protocol, model: of the place.
+        arms: those it rests on; none: all that were run.
+        must: those without which nothing can be said; None: all of them.
+        tasks: those it is about; None: all of the full spec, and () for whichever were run.
+        also: says why a spec cannot decide it although epochs, tasks, arms and seeds can; empty where it can.
+        paper: what the paper reports.
+        control: whether the paper does not make the claim.
+    """
+    wanted = set(arms)
+
+    def needs(cell: Any) -> bool:
+        *at, task, arm = full.key(cell)
+        return at == [protocol, model] and (not wanted or arm in wanted) and (not tasks or task in tasks)
+
+    def judge(results: Results[Any, Any]) -> Finding:
+        (place,) = (one for one in results.spec.places(results) if one.runs)
+        if set(wanted if must is None else must) - set(place.arms) or set(tasks or ()) - set(place.tasks):
+            return Finding(None, "Not all arms and tasks that this claim needs were run.", {})
+        return rule.judge(place._replace(tasks=tasks) if tasks else place)
+
+    def enough(results: Results[Any, Any]) -> str:
+        spec = results.spec
+        ran, asked = spec.epochs(model), full.epochs(model)
+        no_task = set(full.tasks_under(protocol) if tasks is None else tasks) - set(spec.tasks_under(protocol))
+        no_run = wanted - {spec.key(cell)[3] for cell in results.wanted}
+        return (
+            f"Only {ran} of {asked} epochs were run." * (ran < asked)
+            or f"{len(no_task)} tasks were not run." * bool(no_task)
+            or at_least(seeds=LEAST_SEEDS)(results)
+            or also(spec)
+            or f"{len(no_run)} arms were not run." * bool(no_run)
+        )
+
+    statement = f"{said}. {rule.words} ({where})."
+    return Claim(id, statement, paper, control, needs=needs, judge=judge, enough=enough)
+
+
+def study(*, settings_of: Callable[[Any, Any], Settings], pieces: Callable[[Any], Any], **own: Any) -> Experiment:
+    """Return the experiment of a study whose runs are trained as `settings_of(spec, cell)` says, scored and kept."""
+    return Experiment(
+        run_cells=lambda spec, group, context: compact(
+            train(group, partial(settings_of, spec), context, snapshots=2, centers=True)
+        ),
+        group=lambda cell: None,  # side by side: a GPU never waits for a compiler or for a last straggler
+        pieces=pieces,
+        accelerated=True,
+        **own,
+    )

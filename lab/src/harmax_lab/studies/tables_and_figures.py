@@ -1,0 +1,208 @@
+"""Tables and figures that the studies share: scores, effects, epochs, and what a mean over tasks or runs hides.
+
+`arms` maps each arm to its label, `effects` a name to the weights of arms.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from harmax.analysis import PairedDifference, bootstrap_interval, holm
+from harmax_lab.algorithmic.runs import BODIES, TITLES
+from harmax_lab.kit import drawing
+from harmax_lab.kit.drawing import MODEL_STYLES
+from harmax_lab.kit.tables import Table, in_epochs
+from harmax_lab.studies.compare_arms import Place, Weights, written
+from harmax_lab.studies.score_runs import SCORES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCORES_TITLE = "Scores: mean over seeds [95 %]"
+EPOCHS_TITLE = (
+    "Epochs from which runs have learned and generalize: above 0.9 for 20 in a row; never counts as infinity. Training "
+    "accuracy is measured with dropout where there is some, so a run can generalize without having learned"
+)
+ELSEWHERE = (
+    "Structure elsewhere: of the head's own weight where it is not tied, and of vectors at their own length where they "
+    "are judged at length one; mean over seeds [95 %]"
+)
+PASSING = "Structure of runs that pass the test (late accuracy of 0.9 or more) and of those that fail it: means"
+PASS = 0.9
+WITHOUT_ONE = "without one task: what the means over tasks rest on; mean over seeds [95 %]"
+WITHOUT = f"Structure {WITHOUT_ONE}"
+ZERO, CLEAR, UNCLEAR = "#777777", "#0072B2", "#999999"
+R = TypeVar("R")
+K = TypeVar("K")
+
+
+def each(places: Iterable[Place]) -> list[Place]:
+    """List the tasks of all places apart and, where there are several, together."""
+    return [one for place in places for one in place.each()]
+
+
+def alone(places: Iterable[Place]) -> list[Place]:
+    """List the tasks of all places apart."""
+    return [one for place in places for one in place.alone()]
+
+
+def score_table(title: str, places: Iterable[Place], arms: Mapping[str, str]) -> Table:
+    """Tabulate scores, one column per arm."""
+    rows = [
+        {**place.columns, "score": words, **{label: place.mean(arm, score) for arm, label in arms.items()}}
+        for place in each(places)
+        for score, words in SCORES.items()
+    ]
+    return Table(title, tuple(rows))
+
+
+def effect_table(title: str, places: Iterable[Place], effects: Mapping[str, Weights]) -> Table:
+    """Tabulate effects by task and score; p-values are corrected for all of one protocol and score."""
+    rows: list[dict[str, Any]] = []
+    families: dict[tuple[str, str], list[tuple[dict[str, Any], str, float]]] = {}
+    everyone = {arm: 1.0 for weights in effects.values() for arm in weights}
+    for place in each(places) if effects else []:
+        for score, words in SCORES.items():
+            found = {name: place.contrast(weights, score) for name, weights in effects.items()}
+            row: dict[str, Any] = {
+                **place.columns,
+                "score": words,
+                "seeds": len(place.per_seed(everyone, score)),
+                **{name: written(one) for name, one in found.items()},
+                **{f"p, Holm, {name}": None for name in found},
+            }
+            rows.append(row)
+            family = families.setdefault((place.protocol, score), [])
+            family += [(row, f"p, Holm, {name}", one.rank_p) for name, one in found.items() if one]
+    for family in families.values():
+        for (row, column, _), p in zip(family, holm([p for *_, p in family]), strict=True):
+            row[column] = p
+    return Table(title, tuple(rows))
+
+
+def without_one(places: Iterable[Place], effects: Mapping[str, Weights], score: str = "structure") -> Table:
+    """Tabulate effects with each task left out in turn, where there are more than two."""
+    rows = []
+    for place in [one for one in places if len(one.tasks) > 2]:
+        rests = {TITLES[task]: tuple(one for one in place.tasks if one != task) for task in place.tasks}
+        for name, weights in effects.items():
+            row = {"protocol": place.protocol, "models": BODIES[place.model], "of": name}
+            row["all tasks"] = written(place.contrast(weights, score))
+            for left_out, rest in rests.items():
+                row[f"without {left_out}"] = written(place._replace(tasks=rest).contrast(weights, score))
+            rows.append(row)
+    return Table(f"{SCORES[score].capitalize()} {WITHOUT_ONE}", tuple(rows))
+
+
+def run_tables(places: Iterable[Place], arms: Mapping[str, str], column: str = "arm") -> tuple[Table, Table, Table]:
+    """Tabulate, by task and arm: when runs learn, the structure of runs that pass the test, and structure elsewhere.
+
+    The structure of runs that fail the test need not be that of runs that pass. Elsewhere is the head's own weight
+    where it is not the embedding, and the rows at their own length where they are judged at length one; a diverged run
+    counts as 0 there. `column` is the heading of the arms in the first table.
+    """
+    epochs, passing, elsewhere = [], [], []
+    for place in alone(places):
+        for arm, label in arms.items():
+            if not (found := place.metrics(arm)):
+                continue
+            epochs.append({**place.columns, column: label, **_epochs_of(found)})
+            row = {**place.columns, "arm": label, "runs": len(found)}
+            passed, failed = (
+                [one["structure"] for one in found if (one["accuracy"] >= PASS) == side] for side in (True, False)
+            )
+            means = [float(np.mean(values)) if values else None for values in (passed, failed)]
+            passing.append(
+                {**row, "pass": len(passed), "structure where they pass": means[0], "where they fail": means[1]}
+            )
+            untied = any(one.get("center_structure") is not None for one in found)
+            scaled = any(one.get("structure_raw", one["structure"]) != one["structure"] for one in found)
+            if untied or scaled:
+                row["as judged"] = _mean_of(found, "structure")
+                row["at their own length"] = _mean_of(found, "structure_raw") if scaled else ""
+                row["of the head's own weight"] = _mean_of(found, "center_structure") if untied else ""
+                elsewhere.append(row)
+    used = [name for name in (elsewhere[0] if elsewhere else ()) if any(row[name] != "" for row in elsewhere)]
+    shown = tuple({name: row[name] for name in used} for row in elsewhere)
+    return Table(EPOCHS_TITLE, tuple(epochs)), Table(PASSING, tuple(passing)), Table(ELSEWHERE, shown)
+
+
+def _epochs_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    training, test = ([one[f"{side}_epoch"] for one in found] for side in ("train", "test"))
+    return {
+        "runs": len(found),
+        "diverged": sum(one["diverged_at"] is not None for one in found),
+        "learn": sum(epoch is not None for epoch in training),
+        "generalize": sum(epoch is not None for epoch in test),
+        "training, median [95 %]": in_epochs(bootstrap_interval(training)),
+        "test, median [95 %]": in_epochs(bootstrap_interval(test)),
+    }
+
+
+def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:
+    return str(bootstrap_interval([one.get(name) or 0.0 for one in found], statistic="mean"))
+
+
+def draw_effects(
+    models: Iterable[str],
+    rows: Mapping[R, str],
+    columns: Mapping[K, str],
+    labels: Sequence[str],
+    effects: Callable[[str, R, K], Sequence[PairedDifference | None]],
+    *,
+    size: tuple[float, float],
+) -> "Figure":
+    """Draw panels as `facets` does: effects one under the other with their intervals, gray where these span 0.
+
+    `effects` returns those of a model in the panel of a row and column, and `labels` name them, from the top down.
+    """
+    marks = {model: MODEL_STYLES[model, "linear"].marker for model in models}
+    handles = [drawing.mark_handle(BODIES[model], mark, "#444444") for model, mark in marks.items()]
+    figure, panels = drawing.facets(rows, columns, size=size, handles=handles, sharex="row", sharey=True)
+    step = 0.36 if len(marks) > 1 else 0.0
+    for (row, column), axes in panels.items():
+        axes.axvline(0, color=ZERO, linewidth=0.9, zorder=1)
+        for place, (model, mark) in enumerate(marks.items()):
+            for line, one in enumerate(effects(model, row, column)):
+                if one is None:
+                    continue
+                middle, *ends = one.difference
+                height = line + step * (place - (len(marks) - 1) / 2)
+                color = UNCLEAR if one.difference.above(0) is None else CLEAR
+                axes.plot(ends, [height, height], color=color, linewidth=1.4, zorder=2)
+                axes.plot(middle, height, marker=mark, color=color, markersize=4.5, markeredgewidth=0, zorder=3)
+        axes.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.5, -0.5))
+        axes.locator_params(axis="x", nbins=5 if len(columns) <= 3 else 3)
+        axes.tick_params(axis="both", labelsize=8)
+    return figure
+
+
+def draw_by_task(
+    places: Iterable[Place], effects: Mapping[str, Weights], scores: Sequence[str], *, size: tuple[float, float]
+) -> "Figure":
+    """Draw effects under one protocol, a row per score and a column per task; `size` is without the columns' width."""
+    models = {place.model: place.each() for place in places}
+    columns = {index: place.words for index, place in enumerate(next(iter(models.values())))}
+    return draw_effects(
+        models,
+        {score: SCORES[score].replace(" in ", " in\n") if len(scores) > 1 else "" for score in scores},
+        columns,
+        list(effects),
+        lambda model, score, index: [models[model][index].contrast(one, score) for one in effects.values()],
+        size=(1.75 * len(columns) + size[0], size[1]),
+    )
+
+
+def draw_switches(places: Iterable[Place], effects: Mapping[str, Weights]) -> "Figure":
+    """Draw what two switches do under one protocol, a row per score and a column per effect."""
+    models = {place.model: place.each() for place in places}
+    labels = [one.words for one in next(iter(models.values()))]
+    return draw_effects(
+        models,
+        SCORES,
+        {name: name for name in effects},
+        labels,
+        lambda model, score, name: [one.contrast(effects[name], score) for one in models[model]],
+        size=(10, len(SCORES) * (0.28 * len(labels) + 0.75) + 0.6),
+    )
