@@ -26,7 +26,7 @@ from harmax_lab.vision.little_data_features import (
     split_classes,
 )
 from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
-from harmax_lab.vision.spec import HARMONIC, STANDARD
+from harmax_lab.vision.one_layer import HARMONIC, STANDARD
 
 NOWHERE = Context(Path("unused"))
 

@@ -19,7 +19,7 @@ from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import trust
 from harmax_lab.vision.mnist_training import Data, as_data
-from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD, Profiles
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles
 from harmax_lab.vision.stacks import Arm, initial_network, train_stack
 from harmax_lab.vision.trust import EXPERIMENT, run_cells, split, transformed
 from harmax_lab.vision.trust_claims import CLAIMS, summarize

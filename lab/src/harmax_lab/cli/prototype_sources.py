@@ -17,7 +17,7 @@ from harmax.files import read_json
 from harmax.heads import HarmonicHead
 from harmax_lab.kit.store import Run
 from harmax_lab.vision import mnist
-from harmax_lab.vision.spec import HARMONIC, PROTOCOLS, OneLayerCell, exponent_of
+from harmax_lab.vision.one_layer import HARMONIC, PROTOCOLS, OneLayerCell, exponent_of
 
 CONFIG = "config.json"
 GENERATED, FOLDER = "generated", "folder"

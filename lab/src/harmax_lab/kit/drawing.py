@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from harmax.analysis import Interval
 from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ __all__ = [
     "class_color",
     "draw_band",
     "draw_head_curves",
+    "draw_interval",
     "draw_points",
     "draw_regions",
     "draw_weights",
@@ -175,3 +177,13 @@ def _frame(axes: "Axes", reach: float) -> None:
 
 def _rgb(color: str) -> tuple[float, ...]:
     return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def draw_interval(
+    axes: "Axes", found: Interval, place: float, color: str, *, marker: str = "D", scale: float = 1.0, **mark: Any
+) -> None:
+    """Draw an interval as a bar at a height, and a mark at its estimate; no bar where an end is infinite."""
+    if np.isfinite(found.low):
+        ends = [scale * found.low, scale * found.high]
+        axes.plot(ends, [place, place], color=color, linewidth=3, solid_capstyle="butt")
+    axes.plot(scale * found.estimate, place, marker, color=color, **mark)

@@ -37,7 +37,7 @@ from harmax_lab.vision.little_data_features import Rows, draw_images, open_rows
 from harmax_lab.vision.little_data_figures import figures
 from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
 from harmax_lab.vision.mnist_training import Data
-from harmax_lab.vision.spec import Profiles
+from harmax_lab.vision.one_layer import Profiles
 from harmax_lab.vision.stacks import Arm, Network, train_stack
 
 

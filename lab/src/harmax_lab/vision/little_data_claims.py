@@ -16,7 +16,7 @@ from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
 from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
-from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD
 from harmax_lab.vision.trust_claims import together
 
 Results = Mapping[LittleDataCell, CellResult]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from harmax.data.images import has_images
 from harmax_lab.kit.experiment import Cell, Spec
-from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD
 from harmax_lab.vision.stacks import Arm
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from harmax.functional import harmonic_logits, squared_distance
 from harmax_lab.vision.mnist_training import CANCELLED, Data, losses_of
-from harmax_lab.vision.spec import BIASED, HARMONIC
+from harmax_lab.vision.one_layer import BIASED, HARMONIC
 
 STACK = 5
 """Seeds that a CPU trains together: with more of them the parameters leave a core's cache."""

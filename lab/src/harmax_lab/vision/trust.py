@@ -29,7 +29,7 @@ from harmax.functional import squared_distance
 from harmax_lab.kit.experiment import Context, Experiment
 from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.mnist_training import Data, as_data
-from harmax_lab.vision.spec import HARMONIC, Profiles
+from harmax_lab.vision.one_layer import HARMONIC, Profiles
 from harmax_lab.vision.stacks import Arm, Network, train_stack
 from harmax_lab.vision.trust_claims import CLAIMS, summarize
 from harmax_lab.vision.trust_figures import figures

@@ -7,8 +7,7 @@ import numpy as np
 from harmax.analysis import bootstrap_interval
 from harmax.figures import HEAD_STYLES, Picture
 from harmax_lab.kit import drawing
-from harmax_lab.vision.mnist_claims import title_of
-from harmax_lab.vision.spec import HARMONIC
+from harmax_lab.vision.one_layer import HARMONIC, title_of
 from harmax_lab.vision.trust_claims import SCORE_TITLES, Arm, Results, interval, outside_title, values
 from harmax_lab.vision.trust_measures import SCORES, detection_key
 from harmax_lab.vision.trust_spec import BODIES, BODY_TITLES, TrustSpec, arm_label
