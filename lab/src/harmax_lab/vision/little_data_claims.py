@@ -13,11 +13,11 @@ from harmax.analysis import Interval, bootstrap_interval, paired_difference
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.claims import NOT_DECIDED, Claim, Finding, Verdict
 from harmax_lab.kit.experiment import Summary, conclude
+from harmax_lab.kit.judges import both
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
 from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD
-from harmax_lab.vision.trust_claims import together
 
 Results = Mapping[LittleDataCell, CellResult]
 
@@ -147,7 +147,7 @@ def judge_difference(basis: Basis, spec: LittleDataSpec, results: Results) -> Fi
             + ", ".join(f"{images} a class {100 * found.estimate:+.2f}" for images, found in each.items())
             + ")"
         )
-    return Finding(together(holds), "; ".join(told) + ".", numbers)
+    return Finding(both(*holds), "; ".join(told) + ".", numbers)
 
 
 def _pair(
