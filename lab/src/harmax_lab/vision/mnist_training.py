@@ -40,6 +40,15 @@ class Data(NamedTuple):
     norm_N: Tensor
     """Squared length of each row: needed in every step, and always the same."""
 
+    @classmethod
+    def of(cls, x_ND: Tensor, y_N: Tensor, classes: int) -> "Data":
+        """Return rows as a data set."""
+        return cls(x_ND, y_N, classes, x_ND.square().sum(1))
+
+    def to(self, device: str) -> "Data":
+        """Return the rows on a device; these very rows where they are there."""
+        return Data(self.x_ND.to(device), self.y_N.to(device), self.classes, self.norm_N.to(device))
+
     def pick(self, rows_SB: Tensor) -> "Batch":
         """Return some images, given by number."""
         x_SBD = self.x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
@@ -57,7 +66,7 @@ class Batch(NamedTuple):
 def as_data(images: Images) -> Data:
     """Return images (N, H, W) as rows, 0 for black and 1 for white."""
     x_ND = torch.from_numpy(images.pixels.reshape(len(images.pixels), -1).astype(np.float32) / np.float32(255))
-    return Data(x_ND, torch.from_numpy(images.labels), len(images.classes), x_ND.square().sum(1))
+    return Data.of(x_ND, torch.from_numpy(images.labels), len(images.classes))
 
 
 def closest(x_ND: Tensor, w_VD: Tensor) -> float:
