@@ -48,7 +48,7 @@ class OneLayerRun(LabRun):
     def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
         """Return the harmonic classifier of the first seed."""
         from harmax_lab.vision import mnist
-        from harmax_lab.vision.spec import HARMONIC, PROTOCOLS, OneLayerCell, exponent_of
+        from harmax_lab.vision.one_layer import HARMONIC, PROTOCOLS, OneLayerCell, exponent_of
 
         spec = mnist.EXPERIMENT.load_spec(self.run.config["spec"])
         cells = [OneLayerCell(one, rule, HARMONIC, spec.seeds[0]) for one in spec.datasets for rule in spec.protocols]

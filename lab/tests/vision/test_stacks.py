@@ -9,7 +9,7 @@ from torch import Tensor
 from harmax_lab.vision import stacks
 from harmax_lab.vision.little_data_features import generate_rows
 from harmax_lab.vision.mnist_training import losses_of
-from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD
 from harmax_lab.vision.stacks import Arm, Formula, Network, initial_network, stack_logits, train_stack
 
 # S seeds, K images learned from, B batch

@@ -19,13 +19,23 @@ from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import trust
 from harmax_lab.vision.mnist_training import Data, as_data
-from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD, Profiles
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles
 from harmax_lab.vision.stacks import Arm, initial_network, train_stack
-from harmax_lab.vision.trust import EXPERIMENT, run_cells, split, transformed
-from harmax_lab.vision.trust_claims import CLAIMS, summarize
-from harmax_lab.vision.trust_figures import draw_detection
+from harmax_lab.vision.trust import (
+    BODIES,
+    CLAIMS,
+    EXPERIMENT,
+    LAYER,
+    MLP,
+    TRANSFORMS,
+    TrustCell,
+    TrustSpec,
+    cells,
+    run_cells,
+    split,
+    transformed,
+)
 from harmax_lab.vision.trust_measures import SCORES, detection_key, measure_calibration, measure_trust
-from harmax_lab.vision.trust_spec import BODIES, LAYER, MLP, TRANSFORMS, TrustCell, TrustSpec, cells
 
 ARMS = [Arm(HARMONIC, 4.0), Arm(HARMONIC, 8.0), Arm(STANDARD), Arm(BIASED)]
 
@@ -118,7 +128,7 @@ def test_outside_sets_are_made_of_the_images() -> None:
     images = Images(draws.integers(0, 120, (50, 4, 4)).astype(np.uint8), np.zeros(50, int), ("only",))
     made = transformed(images)
     rows = as_data(images).x_ND
-    assert tuple(made) == TRANSFORMS
+    assert list(made) == list(TRANSFORMS)
     np.testing.assert_array_equal(made["rotated"][3].reshape(4, 4), np.rot90(rows[3].reshape(4, 4)))
     # One permutation for all: columns are the same ones in another order.
     columns = {tuple(column) for column in rows.T.tolist()}
@@ -204,10 +214,10 @@ def test_temperature_is_fitted_on_held_out_images(monkeypatch: pytest.MonkeyPatc
 def test_fashion_is_left_out_where_it_is_not_there() -> None:
     bare = Profiles(trust.SPECS, required={"full": ("mnist",)}, is_there=lambda name: name == "digits")["full"]
     assert (bare.datasets, bare.absent) == (("mnist",), ("fashion_mnist",))
-    assert bare.outside == TRANSFORMS  # type: ignore[attr-defined]
+    assert bare.outside == tuple(TRANSFORMS)
     there = Profiles(trust.SPECS, required={}, is_there=lambda name: True)["full"]
-    assert there.outside == ("fashion_mnist", *TRANSFORMS)  # type: ignore[attr-defined]
-    assert [row["dataset"] for row in summarize(bare, {}).tables[-1].rows] == ["fashion_mnist"]  # type: ignore[arg-type]
+    assert there.outside == ("fashion_mnist", *TRANSFORMS)
+    assert [row["dataset"] for row in EXPERIMENT.summarize(bare, {}).tables[-1].rows] == ["fashion_mnist"]
 
 
 FULL = TrustSpec(seeds=tuple(range(10)), datasets=("mnist", "fashion_mnist"))
@@ -256,7 +266,7 @@ def test_scores_below_chance_are_drawn_inside_their_panels() -> None:
     low = {"nearest_distance": 0.08, "energy": 0.05}
     results = made_up(FULL, {(MLP, HARMONIC): low})
     with house_style():
-        figure = draw_detection(FULL, results)
+        figure = EXPERIMENT.draw(FULL, results)["trust_detection"].figure
         to_svg(figure, "trust_detection")
     drawn = [(axes.get_xlim(), line.get_xdata()) for axes in figure.axes for line in axes.get_lines()]
     assert min(np.min(x) for _, x in drawn) < 0.06
@@ -264,7 +274,7 @@ def test_scores_below_chance_are_drawn_inside_their_panels() -> None:
 
 
 def verdicts(spec: TrustSpec, results: dict[TrustCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_every_claim_can_hold() -> None:
@@ -299,7 +309,7 @@ def test_short_runs_few_seeds_and_missing_cells_decide_nothing() -> None:
     found = verdicts(FULL, results)
     assert found.pop("own_probability") == REPRODUCED  # it needs no cross-entropy
     assert set(found.values()) == {NOT_DECIDED}
-    assert summarize(FULL, {}).tables[0].rows[0]["accuracy"] is None
+    assert EXPERIMENT.summarize(FULL, {}).tables[0].rows[0]["accuracy"] is None
 
 
 @pytest.mark.skipif(not has_images("mnist"), reason="MNIST is not in the data folder")

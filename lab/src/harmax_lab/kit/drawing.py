@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from harmax.analysis import Interval
 from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure, spaced
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ __all__ = [
     "class_color",
     "draw_band",
     "draw_head_curves",
+    "draw_interval",
     "draw_points",
     "draw_regions",
     "draw_weights",
@@ -187,3 +189,13 @@ def _rgb(color: str) -> tuple[float, ...]:
 def beside(place: float, count: int, reach: float) -> np.ndarray:
     """Return where so many dots stand around a place: in a fixed order, so that the same runs give the same picture."""
     return place + reach * np.linspace(-1, 1, max(count, 2))[:count]
+
+
+def draw_interval(
+    axes: "Axes", found: Interval, place: float, color: str, *, marker: str = "D", scale: float = 1.0, **mark: Any
+) -> None:
+    """Draw an interval as a bar at a height, and a mark at its estimate; no bar where an end is infinite."""
+    if np.isfinite(found.low):
+        ends = [scale * found.low, scale * found.high]
+        axes.plot(ends, [place, place], color=color, linewidth=3, solid_capstyle="butt")
+    axes.plot(scale * found.estimate, place, marker, color=color, **mark)
