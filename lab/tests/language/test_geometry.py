@@ -15,8 +15,9 @@ from harmax_lab.kit.experiment import Summary
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import layers, parallelograms
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.parallelograms import too_many
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 from planted_models import TASKS, measured, planted, states_of, tiny, with_embedding
 
 SPEC = LanguageSpec(layers=(0,))

@@ -13,10 +13,11 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import probes
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.probe_results import Spot, compare, compare_on_sentences
 from harmax_lab.language.probe_training import scores
 from harmax_lab.language.probing import READOUTS
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
 SPEC = LanguageSpec(probe_seeds=10)
 DEV = 800

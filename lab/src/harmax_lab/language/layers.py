@@ -15,7 +15,8 @@ from harmax.inspect.word_figures import draw_layer_tasks, draw_steps
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Summary
 from harmax_lab.kit.tables import Table
-from harmax_lab.language import runs
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec, measured_view
 from harmax_lab.language.measured import Results, by_seed, tasks_of
 from harmax_lab.language.parallelogram_figures import first_of
 from harmax_lab.language.parallelograms import (
@@ -33,7 +34,6 @@ from harmax_lab.language.parallelograms import (
     side_by_side,
     task_rows,
 )
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
 PAPERS_LAYER, PAPERS_TASK = 6, "capitalize"
 
@@ -214,7 +214,7 @@ def figures(spec: LanguageSpec, results: Results) -> dict[str, Picture]:
     }
 
 
-EXPERIMENT = runs.measured_view(
+EXPERIMENT = measured_view(
     name="layers",
     title="Parallelograms and parallel steps inside the model",
     figure="GPT-2: layer 6",

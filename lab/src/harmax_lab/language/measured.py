@@ -6,7 +6,8 @@ import numpy as np
 
 from harmax.inspect.embedding import MEASURE, Arrays, measured_tasks
 from harmax_lab.kit.store import CellResult
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell
 
 Results = Mapping[ArmCell, CellResult]
 

@@ -10,8 +10,9 @@ from harmax.figures import HEAD_STYLES, Picture
 from harmax.inspect.embedding import RANKS
 from harmax.inspect.word_figures import LabeledModel, draw_distributions, draw_ranked, draw_token_centers
 from harmax_lab.kit import drawing
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import LanguageSpec
 from harmax_lab.language.measured import Results, settings_ratio, tasks_of
-from harmax_lab.language.spec import HARMONIC, STANDARD, LanguageSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

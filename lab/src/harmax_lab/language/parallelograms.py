@@ -19,10 +19,10 @@ from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
-from harmax_lab.language import runs
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec, measured_view
 from harmax_lab.language.measured import Results, by_seed, settings_ratio, tasks_of
 from harmax_lab.language.parallelogram_figures import figures
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
 __all__ = ["CLAIMS", "figures", "summarize"]
 
@@ -378,7 +378,7 @@ def _differences(tasks: Tasks) -> str:
     return "Harmonic median by standard median: " + "; ".join(shown)
 
 
-EXPERIMENT = runs.measured_view(
+EXPERIMENT = measured_view(
     name="parallelograms",
     title="Parallelograms of word pairs in the token embedding",
     figure="GPT-2: parallelograms",

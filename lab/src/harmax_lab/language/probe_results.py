@@ -9,9 +9,10 @@ import numpy as np
 
 from harmax.analysis.statistics import Interval, PairedDifference, bootstrap_interval, paired_difference
 from harmax_lab.kit.store import CellResult
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.probe_training import SCORES, scores
 from harmax_lab.language.probing import READOUTS
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
 Results = Mapping[ArmCell, CellResult]
 

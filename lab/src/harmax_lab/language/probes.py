@@ -15,7 +15,8 @@ from harmax.analysis.statistics import Interval
 from harmax_lab.kit.claims import Claim, Finding, Verdict
 from harmax_lab.kit.experiment import Summary, conclude
 from harmax_lab.kit.tables import Table
-from harmax_lab.language import runs
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec, measured_view
 from harmax_lab.language.probe_results import (
     PAPER,
     READOUT_WORDS,
@@ -34,7 +35,6 @@ from harmax_lab.language.probe_results import (
 from harmax_lab.language.probe_training import SCORES
 from harmax_lab.language.probes_figures import figures
 from harmax_lab.language.probing import READOUTS
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
 __all__ = ["CLAIMS", "figures", "summarize"]
 
@@ -208,7 +208,7 @@ def _models(results: Results) -> str:
     return "One model an arm." if each == 1 else f"{each} models an arm."
 
 
-EXPERIMENT = runs.measured_view(
+EXPERIMENT = measured_view(
     name="probes",
     title="What a small probe reads in the residual stream",
     figure="GPT-2: probes",

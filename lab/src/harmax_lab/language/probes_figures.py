@@ -8,6 +8,8 @@ import numpy as np
 
 from harmax.figures import CLASS_COLORS, HEAD_STYLES, Picture
 from harmax_lab.kit import drawing
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import LanguageSpec
 from harmax_lab.language.probe_results import (
     PAPER,
     READOUT_WORDS,
@@ -20,7 +22,6 @@ from harmax_lab.language.probe_results import (
     title,
 )
 from harmax_lab.language.probing import READOUTS
-from harmax_lab.language.spec import HARMONIC, STANDARD, LanguageSpec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
