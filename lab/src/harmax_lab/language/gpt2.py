@@ -319,18 +319,3 @@ EXPERIMENT = Experiment(
     figures=figures,
     accelerated=True,
 )
-
-
-def measured_view(*, summarize: Any, figures: Any, **own: Any) -> Any:
-    """Return a view."""
-    from harmax_lab.kit.experiment import view
-
-    def measured(results: Any) -> Any:
-        return {cell: result for cell, result in results.items() if cell.arm != NANOGPT}
-
-    return view(
-        EXPERIMENT,
-        old_summarize=lambda spec, results: summarize(spec, measured(results)),
-        old_figures=lambda spec, results: figures(spec, measured(results)),
-        **own,
-    )

@@ -28,12 +28,12 @@ PAPERS_LAYER, PAPERS_TASK = 6, "capitalize"
 
 
 def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, Any]:
-    """Return the losses among words of one token, and the pairs in as few bytes as do."""
+    """Return the losses among words of one token, and the pairs as `pairs_of` keeps them."""
     found: dict[str, Any] = {}
     for task in measured_tasks(result.arrays, MEASURE):
         place = f"{MEASURE}/{task}"
         kept, shuffled = result.arrays[f"{place}/one_token"]
-        found |= {f"{place}/pairs": parallelograms.small(result.arrays, place), f"{task}, one token": int(kept.sum())}
+        found |= {f"{task}, one token": int(kept.sum()), **parallelograms.pairs_of(cell, result.arrays, place)}
         for layer in spec.layers if min(kept.sum(), shuffled.sum()) >= FEWEST else ():
             for what, rows in (("losses", kept), ("null", shuffled)):
                 median = np.median(result.arrays[f"{place}/{layer}/{what}"][rows])
@@ -194,7 +194,7 @@ EXPERIMENT = view(
     figure="GPT-2: layer 6",
     claims=CLAIMS,
     measure=measure,
-    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "pairs", "counts", "against_null", "cosine")),
+    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "cosine")),
     tables=tables,
     figures=figures,
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
@@ -47,7 +48,7 @@ Tasks = Mapping[str, Mapping[int, Comparisons]]
 
 
 def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, Any]:
-    """Return what the tables show of one model, the medians of all settings, and the pairs in as few bytes as do."""
+    """Return what the tables show of one model, the medians of all settings, and the pairs as `pairs_of` keeps them."""
     arrays = result.arrays
     if not arrays:  # nanoGPT's recipe, of which only the loss is measured
         return {}
@@ -58,7 +59,7 @@ def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, 
         words, losses = from_text_array(arrays[f"{place}/ranked_words"]), arrays[f"{place}/ranked_losses"]
         best = zip(words[0], losses[0], strict=True)
         found[f"best of {task}"] = "; ".join(f"{a} : {b} = {c} : {d} ({loss:.1g})" for (a, b, c, d), loss in best)
-        found |= {f"{place}/medians": arrays[f"{place}/quantiles"][..., 50], f"{place}/pairs": small(arrays, place)}
+        found |= {f"{place}/medians": arrays[f"{place}/quantiles"][..., 50], **pairs_of(cell, arrays, place)}
     return found
 
 
@@ -70,9 +71,14 @@ def _cloud(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return dict(zip(CLOUD, (*lengths, *(round(100 * share, 2) for share in shares), *dimensions, mean), strict=True))
 
 
-def small(arrays: Mapping[str, np.ndarray], place: str) -> np.ndarray:
-    """Return the pairs of quadruples as the smallest integers that hold them."""
-    return arrays[f"{place}/pairs"].astype(np.min_scalar_type(arrays[f"{place}/pairs"].max()))
+def pairs_of(cell: ArmCell, arrays: Mapping[str, np.ndarray], place: str) -> dict[str, Any]:
+    """Return a checksum of a task's pairs, and for the standard arm the pairs too, in as few bytes as hold them.
+
+    The arms are compared only if they have the same pairs, so that one copy is enough to publish.
+    """
+    pairs = arrays[f"{place}/pairs"]
+    kept = {f"{place}/drawn": pairs.astype(np.min_scalar_type(pairs.max()))} if cell.arm == STANDARD else {}
+    return {f"{place}, checksum of pairs": crc32(pairs.tobytes()), **kept}
 
 
 def tasks_of(results: Results, measure: str = MEASURE) -> list[str]:
@@ -90,13 +96,14 @@ def compare_tasks(results: Results, measure: str = MEASURE, below: str = "") -> 
     """
     found: dict[str, dict[int, Comparisons]] = {}
     for task in tasks_of(results, measure):
-        place, pairs = f"{measure}/{task}{below}", f"{measure}/{task}/pairs"
+        place, drawn = f"{measure}/{task}{below}", f"{measure}/{task}/drawn"
         for seed, own in sorted(results.groups("seed").items()):
-            arrays = {cell.arm: result.arrays for cell, result in own.items() if f"{place}/losses" in result.arrays}
-            if set(ARMS) <= arrays.keys() and np.array_equal(*(arrays[arm][pairs] for arm in ARMS)):
-                losses = (arrays[arm][f"{place}/losses"].tobytes() for arm in (HARMONIC, STANDARD))
-                nulls = {arm: comparison(arrays[arm][f"{place}/against_null"]) for arm in ARMS}
-                between = _compare(*losses, arrays[STANDARD][pairs].astype(np.int32).tobytes())
+            runs = {cell.arm: result for cell, result in own.items() if f"{place}/losses" in result.arrays}
+            pairs = {runs[arm].metrics[f"{measure}/{task}, checksum of pairs"] for arm in ARMS if arm in runs}
+            if set(ARMS) <= runs.keys() and len(pairs) == 1:
+                losses = (runs[arm].arrays[f"{place}/losses"].tobytes() for arm in (HARMONIC, STANDARD))
+                nulls = {arm: comparison(runs[arm].arrays[f"{place}/against_null"]) for arm in ARMS}
+                between = _compare(*losses, runs[STANDARD].arrays[drawn].astype(np.int32).tobytes())
                 found.setdefault(task, {})[seed] = {BETWEEN: between, **nulls}
     return found
 
@@ -467,7 +474,7 @@ EXPERIMENT = view(
     figure="GPT-2: parallelograms",
     claims=CLAIMS,
     measure=measure,
-    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "pairs", "counts", "against_null", "medians")),
+    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "medians")),
     tables=tables,
     figures=figures,
 )
