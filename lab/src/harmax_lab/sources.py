@@ -77,11 +77,10 @@ class LanguageRun(LabRun):
 
     def measured_models(self) -> list[MeasuredModel]:
         """Return the finished models of the two arms."""
-        from harmax_lab.language import runs
-        from harmax_lab.language.spec import NANOGPT
+        from harmax_lab.language import gpt2
 
-        spec = runs.EXPERIMENT.load_spec(self.run.config["spec"])
-        cells = [cell for cell in runs.cells(spec) if cell.arm != NANOGPT and cell.name in set(self.run.done)]
+        spec = gpt2.EXPERIMENT.load_spec(self.run.config["spec"])
+        cells = [cell for cell in gpt2.cells(spec) if cell.arm in spec.arms and cell.name in set(self.run.done)]
         if not cells:
             raise ValueError(
                 f"{self.run.folder} must have a finished model, got none; finish the run with `harmax run gpt2`."

@@ -15,8 +15,9 @@ from harmax_lab.kit.experiment import Summary
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import layers, parallelograms
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.parallelograms import too_many
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 from planted_models import TASKS, measured, planted, states_of, tiny, with_embedding
 
 SPEC = LanguageSpec(layers=(0,))
@@ -46,20 +47,20 @@ def verdicts(summary: Summary) -> dict[str, str]:
 
 
 def test_a_better_harmonic_embedding_is_found_better_and_a_worse_one_worse(near: Arrays, far: Arrays) -> None:
-    better = verdicts(parallelograms.summarize(SPEC, arms(standard=far, harmonic=near)))
+    better = verdicts(parallelograms.EXPERIMENT.summarize(SPEC, arms(standard=far, harmonic=near)))
     assert set(better.values()) == {REPRODUCED}
-    worse = verdicts(parallelograms.summarize(SPEC, arms(standard=near, harmonic=far)))
+    worse = verdicts(parallelograms.EXPERIMENT.summarize(SPEC, arms(standard=near, harmonic=far)))
     assert worse.pop("better_than_shuffled") == REPRODUCED
     assert set(worse.values()) == {NOT_REPRODUCED}
 
 
 def test_equal_arms_decide_nothing_between_them(near: Arrays) -> None:
-    summary = parallelograms.summarize(SPEC, arms(near, near))
+    summary = parallelograms.EXPERIMENT.summarize(SPEC, arms(near, near))
     found = verdicts(summary)
     assert {found[claim] for claim in ("lower_in_every_task", "lower_in_most_tasks", "gains_more_on_shuffled")} == {
         NOT_DECIDED
     }
-    assert all("one model an arm" in verdict.sentence for verdict in summary.verdicts)
+    assert all("one model per arm" in verdict.sentence for verdict in summary.verdicts)
 
 
 def test_seeds_that_contradict_each_other_decide_nothing(near: Arrays, far: Arrays) -> None:
@@ -68,30 +69,30 @@ def test_seeds_that_contradict_each_other_decide_nothing(near: Arrays, far: Arra
         ArmCell(HARMONIC, 1): CellResult(arrays=far),
     }
     spec = replace(SPEC, seeds=(0, 1))
-    assert verdicts(parallelograms.summarize(spec, results))["lower_in_most_tasks"] == NOT_DECIDED
+    assert verdicts(parallelograms.EXPERIMENT.summarize(spec, results))["lower_in_most_tasks"] == NOT_DECIDED
     agreeing = arms(far, near) | {
         ArmCell(STANDARD, 1): CellResult(arrays=far),
         ArmCell(HARMONIC, 1): CellResult(arrays=near),
     }
-    summary = parallelograms.summarize(spec, agreeing)
+    summary = parallelograms.EXPERIMENT.summarize(spec, agreeing)
     assert verdicts(summary)["lower_in_most_tasks"] == REPRODUCED
-    assert "2 models an arm" in summary.verdicts[0].sentence
+    assert "2 models per arm" in summary.verdicts[0].sentence
     assert len(summary.tables[0].rows) == 2 * len(TASKS)
 
 
 def test_a_missing_arm_or_generated_tokens_decide_nothing(near: Arrays, far: Arrays) -> None:
     results = arms(far, near)
     for some in ({}, dict(list(results.items())[:1])):
-        summary = parallelograms.summarize(SPEC, some)
+        summary = parallelograms.EXPERIMENT.summarize(SPEC, some)
         assert set(verdicts(summary).values()) == {NOT_DECIDED}
         to_json(asdict(summary))
-    embedded = parallelograms.summarize(replace(SPEC, embedded=True), results)
+    embedded = parallelograms.EXPERIMENT.summarize(replace(SPEC, embedded=True), results)
     assert set(verdicts(embedded).values()) == {NOT_DECIDED}
     assert "lower" in embedded.verdicts[0].sentence
 
 
 def test_tables_have_rows_of_one_kind(exact: Arrays, far: Arrays) -> None:
-    summary = parallelograms.summarize(SPEC, arms(far, exact))
+    summary = parallelograms.EXPERIMENT.summarize(SPEC, arms(far, exact))
     to_json(asdict(summary))
     for table in summary.tables:
         assert len({tuple(row) for row in table.rows}) == 1
@@ -106,7 +107,7 @@ def test_more_tasks_on_the_other_side_than_chance_gives() -> None:
 
 def test_pictures_show_every_task_and_both_arms(near: Arrays, far: Arrays) -> None:
     with house_style():
-        drawn = parallelograms.figures(SPEC, arms(far, near))
+        drawn = parallelograms.EXPERIMENT.draw(SPEC, arms(far, near))
         for name, picture in drawn.items():
             assert to_svg(picture.figure, name).count("<path") > 10
             assert picture.caption
@@ -130,10 +131,10 @@ def test_pictures_show_every_task_and_both_arms(near: Arrays, far: Arrays) -> No
 @pytest.mark.parametrize("arm", [STANDARD, HARMONIC])
 def test_one_arm_alone_is_drawn_too(near: Arrays, arm: str) -> None:
     with house_style():
-        drawn = parallelograms.figures(SPEC, {ArmCell(arm, 0): CellResult(arrays=near)})
+        drawn = parallelograms.EXPERIMENT.draw(SPEC, {ArmCell(arm, 0): CellResult(arrays=near)})
         assert "parallelogram_settings" not in drawn
         assert "parallelogram_best" in drawn
-        assert parallelograms.figures(SPEC, {}) == {}
+        assert parallelograms.EXPERIMENT.draw(SPEC, {}) == {}
 
 
 @pytest.fixture(scope="module")
@@ -145,26 +146,26 @@ def layer_arms() -> dict[ArmCell, CellResult]:
 
 
 def test_layers_are_judged(layer_arms: dict[ArmCell, CellResult]) -> None:
-    summary = layers.summarize(SPEC, layer_arms)
+    summary = layers.EXPERIMENT.summarize(SPEC, layer_arms)
     assert set(verdicts(summary).values()) == {REPRODUCED}
     to_json(asdict(summary))
     for table in summary.tables:
         assert len({tuple(row) for row in table.rows}) == 1
     standard, harmonic = layer_arms.values()
-    swapped = verdicts(layers.summarize(SPEC, arms(harmonic.arrays, standard.arrays)))
+    swapped = verdicts(layers.EXPERIMENT.summarize(SPEC, arms(harmonic.arrays, standard.arrays)))
     assert swapped["parallel_in_layer"] == swapped["lower_in_most_tasks_in_layer"] == NOT_REPRODUCED
     assert swapped["more_parallel_than_shuffled"] == REPRODUCED
     for some in ({}, dict(list(layer_arms.items())[:1])):
-        assert set(verdicts(layers.summarize(SPEC, some)).values()) == {NOT_DECIDED}
+        assert set(verdicts(layers.EXPERIMENT.summarize(SPEC, some)).values()) == {NOT_DECIDED}
 
 
 def test_layers_are_drawn(layer_arms: dict[ArmCell, CellResult]) -> None:
     with house_style():
-        drawn = layers.figures(SPEC, layer_arms)
+        drawn = layers.EXPERIMENT.draw(SPEC, layer_arms)
         for name, picture in drawn.items():
             assert to_svg(picture.figure, name).count("<path") > 10
-        assert layers.figures(SPEC, {}) == {}
-        assert layers.figures(SPEC, dict(list(layer_arms.items())[:1])).keys() == drawn.keys()
+        assert layers.EXPERIMENT.draw(SPEC, {}) == {}
+        assert layers.EXPERIMENT.draw(SPEC, dict(list(layer_arms.items())[:1])).keys() == drawn.keys()
     steps = drawn["layers_steps"].figure.axes
     assert [axes.get_title(loc="left").split("\n")[0] for axes in steps] == ["standard, layer 0", "harmonic, layer 0"]
     named = {text.get_text() for text in steps[0].texts} - {""}

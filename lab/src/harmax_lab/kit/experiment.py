@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from harmax.figures import Picture
 from harmax_lab.kit.claims import (
     NOT_DECIDED,
@@ -144,9 +146,10 @@ class Experiment(Generic[S, C]):
     tables: Callable[[Results[S, C]], Iterable[Table]] = _nothing
     figures: Callable[[Results[S, C]], Mapping[str, Picture]] = _no_pictures
     measure: Callable[[S, C, CellResult], Mapping[str, Any]] | None = None
-    """Returns what claims and tables look at, per cell, as flat metrics; they join those that are stored."""
+    """Returns what claims and tables look at, per cell: flat metrics, which join those that are stored, and arrays."""
     keeps: tuple[str, ...] = ()
-    """Names of curves and arrays that claims or tables read beside the metrics; they are published with the rows."""
+    """Names of curves and arrays that claims or tables read beside the metrics, or patterns such as "probes/*".
+    They are published with the rows."""
     old_summarize: Callable[..., Summary] | None = None
     old_figures: Callable[..., Mapping[str, Picture]] | None = None
     version: int = 1
@@ -210,10 +213,7 @@ class Experiment(Generic[S, C]):
         """Make finished cells a table, each with its measures."""
         if self.measure is None:
             return Results(spec, found, self.cells(spec))
-        measured = {
-            cell: replace(result, metrics={**result.metrics, **self.measure(spec, cell, result)})
-            for cell, result in found.items()
-        }
+        measured = {cell: _join(result, self.measure(spec, cell, result)) for cell, result in found.items()}
         return Results(spec, measured, self.cells(spec))
 
     def summarize(self, spec: S, found: Mapping[C, CellResult]) -> Summary:
@@ -259,6 +259,12 @@ def view(source: Experiment[S, C], *, name: str, version: int = 1, **own: Any) -
     fresh: dict[str, Any] = {"tables": _nothing, "figures": _no_pictures, "measure": None, "keeps": ()}
     fresh |= {"old_summarize": None, "old_figures": None}
     return replace(source, name=name, version=version, source=source, **(fresh | own))
+
+
+def _join(result: CellResult, measures: Mapping[str, Any]) -> CellResult:
+    arrays = {name: value for name, value in measures.items() if isinstance(value, np.ndarray)}
+    metrics = {name: value for name, value in measures.items() if name not in arrays}
+    return replace(result, arrays={**result.arrays, **arrays}, metrics={**result.metrics, **metrics})
 
 
 def _tuples(value: Any) -> Any:

@@ -1,224 +1,200 @@
-"""What a language model's layers make of word pairs: parallelograms and parallel steps, a view of `gpt2`.
+"""Parallelograms and parallel steps of word pairs in a language model's layers: a view of the runs of `gpt2`.
 
 `harmax.inspect.layers` measures them and says how.
 """
 
-from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from harmax.analysis import Interval
 from harmax.figures import Picture
+from harmax.inspect.embedding import measured_tasks
 from harmax.inspect.layers import FEWEST, MEASURE
 from harmax.inspect.word_figures import draw_layer_tasks, draw_steps
-from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Summary
-from harmax_lab.kit.tables import Table
-from harmax_lab.language import runs
-from harmax_lab.language.measured import Results, by_seed, tasks_of
-from harmax_lab.language.parallelogram_figures import first_of
-from harmax_lab.language.parallelograms import (
-    HIGHER,
-    LOWER,
-    UNDECIDED,
-    Comparisons,
-    Judge,
-    Tasks,
-    agreed,
-    compare,
-    conclude_all,
-    find_most,
-    models,
-    side_by_side,
-    task_rows,
-)
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
+from harmax_lab.kit.claims import Finding
+from harmax_lab.kit.experiment import view
+from harmax_lab.kit.judges import listed
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Column, Table, combinations, tabulate
+from harmax_lab.language import gpt2, parallelograms
+from harmax_lab.language.arms import HARMONIC, STANDARD, compares
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
+from harmax_lab.language.parallelograms import ARMS, HIGHER, LOWER, UNDECIDED, compare_tasks, tasks_of
 
 PAPERS_LAYER, PAPERS_TASK = 6, "capitalize"
 
 
-def layer_of(spec: LanguageSpec) -> int:
-    """Return the layer that is judged: the paper's where it was measured, else the last that was."""
-    return PAPERS_LAYER if PAPERS_LAYER in spec.layers else spec.layers[-1]
-
-
-def compare_layer(results: Results, layer: int) -> dict[str, Comparisons]:
-    """Compare the arms in every task in one layer, in the paper's setting."""
-    found = {}
-    for task in tasks_of(results, MEASURE):
-        both = compare(results, f"{MEASURE}/{task}/{layer}", f"{MEASURE}/{task}/pairs")
-        if both is not None:
-            found[task] = both
+def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, Any]:
+    """Return the losses among words of one token, and the pairs as `pairs_of` keeps them."""
+    found: dict[str, Any] = {}
+    for task in measured_tasks(result.arrays, MEASURE):
+        place = f"{MEASURE}/{task}"
+        kept, shuffled = result.arrays[f"{place}/one_token"]
+        found |= {f"{task}, one token": int(kept.sum()), **parallelograms.pairs_of(cell, result.arrays, place)}
+        for layer in spec.layers if min(kept.sum(), shuffled.sum()) >= FEWEST else ():
+            for what, rows in (("losses", kept), ("null", shuffled)):
+                median = np.median(result.arrays[f"{place}/{layer}/{what}"][rows])
+                found[f"{task}, one token, {what} in {layer}"] = float(median)
     return found
 
 
-def cosines_of(
-    results: Results, arm: str, task: str, layer: int, *, one_token: bool = False
-) -> dict[int, list[Interval]]:
-    """Return, by seed, the mean cosine of one arm's pairs and of shuffled pairs."""
-    key = f"{MEASURE}/{task}/{layer}/cosine"
-    found = by_seed(results, arm, key)
-    return {seed: [Interval(*map(float, row)) for row in arrays[key][int(one_token)]] for seed, arrays in found.items()}
+def layer_of(spec: LanguageSpec) -> int:
+    """Return the layer that is judged: the paper's if it was measured, else the last that was."""
+    return PAPERS_LAYER if PAPERS_LAYER in spec.layers else spec.layers[-1]
 
 
+def cosines_of(results: Results, arm: str, task: str, layer: int, kind: int = 0) -> dict[int, list[Interval]]:
+    """Return, by seed, the mean cosine of one arm's pairs and of shuffled pairs; kind 1: of words of one token."""
+    found = results.where(arm=arm).array(f"{MEASURE}/{task}/{layer}/cosine").by("seed")
+    return {seed: [Interval(*map(float, row)) for row in cosine[kind]] for seed, cosine in found.items()}
+
+
+def _words(arms: dict[str, list[list[Interval]]], layer: int, results: Results) -> str:
+    shown = {arm: " and ".join(f"{one[0]}, shuffled {one[1]}" for one in found) for arm, found in arms.items()}
+    return f"Mean cosine in layer {layer}: {listed(shown)} ({parallelograms.about(results)})."
+
+
+def _judge_parallel(results: Results, kind: int) -> Finding:
+    layer = layer_of(results.spec)
+    arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer, kind) for arm in ARMS}
+    seeds = sorted(arms[STANDARD].keys() & arms[HARMONIC].keys())
+    sides = [parallelograms.side_by_side(arms[HARMONIC][seed][0], arms[STANDARD][seed][0]) for seed in seeds]
+    return Finding(
+        {HIGHER: True, LOWER: False, UNDECIDED: None}[parallelograms.agreed(sides)],
+        _words({arm: [found[seed] for seed in seeds] for arm, found in arms.items()}, layer, results),
+        {f"{arm}_{seed}": found[seed][0].estimate for arm, found in arms.items() for seed in seeds},
+    )
+
+
+def _judge_shuffled(results: Results) -> Finding:
+    layer = layer_of(results.spec)
+    arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer) for arm in ARMS}
+    sides = [parallelograms.side_by_side(*one) for found in arms.values() for one in found.values()]
+    return Finding(
+        False if LOWER in sides else True if set(sides) == {HIGHER} else None,
+        _words({arm: list(found.values()) for arm, found in arms.items()}, layer, results),
+        {f"{arm}_{seed}_shuffled": one[1].estimate for arm, found in arms.items() for seed, one in found.items()},
+    )
+
+
+def _judge_losses(results: Results) -> Finding:
+    layer = layer_of(results.spec)
+    return parallelograms.judge_ratios(results, rule=parallelograms.most, measure=MEASURE, below=f"/{layer}")
+
+
+_claim = partial(compares, enough=parallelograms.real_words)
 CLAIMS = (
-    Claim(
+    _claim(
         "parallel_in_layer",
         "In layer 6 the harmonic model's steps from a word to its capitalized form are more parallel than the standard "
         "one's: the mean cosine between two of them is higher.",
         "A picture of layer 6, in which the harmonic model's steps look alike.",
+        partial(_judge_parallel, kind=0),
     ),
-    Claim(
+    _claim(
         "lower_in_most_tasks_in_layer",
         "In layer 6 the harmonic model's parallelogram loss is lower in more than half of the tasks.",
-        "Reported for the embedding; for layers there is the picture alone.",
+        "Reported for the embedding. For layers there is only the picture.",
+        _judge_losses,
         control=True,
     ),
-    Claim(
+    _claim(
         "more_parallel_than_shuffled",
         "In both arms those steps are more parallel than steps to another word's capitalized form.",
-        "Not reported: words on one side may lie apart from those on the other without any pairing.",
+        "Not reported. Words on one side may lie apart from those on the other without any pairing.",
+        _judge_shuffled,
         control=True,
     ),
-    Claim(
+    _claim(
         "parallel_among_single_tokens",
-        "Of words of one token, which all stand at the first place, the harmonic model's steps are more parallel too.",
-        "Not reported: a token that stands first is apart from all others.",
+        "Among words of one token, which all stand at the first position, the harmonic model's steps are more parallel "
+        "too.",
+        "Not reported. A token that stands first lies apart from all others.",
+        partial(_judge_parallel, kind=1),
         control=True,
     ),
 )
 
 
-def judges_of(layer: int) -> dict[str, Judge]:
-    """Return the judge of each claim, in one layer."""
-    return {
-        "parallel_in_layer": lambda tasks, results: judge_parallel(results, layer, one_token=False),
-        "lower_in_most_tasks_in_layer": lambda tasks, results: judge_losses(tasks, results, layer),
-        "more_parallel_than_shuffled": lambda tasks, results: judge_shuffled(results, layer),
-        "parallel_among_single_tokens": lambda tasks, results: judge_parallel(results, layer, one_token=True),
+def tables(results: Results) -> list[Table]:
+    """Tabulate losses and cosines in all layers."""
+    own = results.where(arm=results.spec.arms)
+    compared = {layer: compare_tasks(own, MEASURE, f"/{layer}") for layer in results.spec.layers}
+
+    def cosine(kind: int, row: int) -> Column:
+        def written(at: Any) -> str | None:
+            found = cosines_of(own, at.cell.arm, at.task, at.layer, kind)[at.cell.seed][row]
+            return str(found) if kind == 0 or np.isfinite(found.estimate) else None
+
+        return written
+
+    columns: dict[str, Column] = {
+        "layer": lambda at: at.layer,
+        "task": lambda at: at.task,
+        "arm": lambda at: at.cell.arm,
+        "seed": lambda at: at.cell.seed,
+        "mean cosine": cosine(0, 0),
+        "shuffled": cosine(0, 1),
+        "one token, mean cosine": cosine(1, 0),
+        "one token, shuffled": cosine(1, 1),
+        "one token, quadruples": lambda at: own[at.cell].metrics[f"{at.task}, one token"],
+        "their median loss": lambda at: own[at.cell].metrics.get(f"{at.task}, one token, losses in {at.layer}"),
+        "shuffled, median loss": lambda at: own[at.cell].metrics.get(f"{at.task}, one token, null in {at.layer}"),
     }
-
-
-def judge_parallel(results: Results, layer: int, *, one_token: bool) -> Finding:
-    """Judge by intervals over pairs that do not overlap, on every seed."""
-    arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer, one_token=one_token) for arm in (STANDARD, HARMONIC)}
-    seeds = sorted(arms[STANDARD].keys() & arms[HARMONIC].keys())
-    sides = [side_by_side(arms[HARMONIC][seed][0], arms[STANDARD][seed][0]) for seed in seeds]
-    words = "; ".join(
-        f"{arm} {' and '.join(_of_shuffled(found[seed]) for seed in seeds)}" for arm, found in arms.items()
-    )
-    return Finding(
-        {HIGHER: True, LOWER: False, UNDECIDED: None}[agreed(sides)],
-        f"Mean cosine in layer {layer}: {words} ({models(results)}).",
-        {f"{arm}_{seed}": found[seed][0].estimate for arm, found in arms.items() for seed in seeds},
-    )
-
-
-def judge_shuffled(results: Results, layer: int) -> Finding:
-    """Judge both arms by intervals of pairs and shuffled pairs that do not overlap."""
-    arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer) for arm in (STANDARD, HARMONIC)}
-    sides = [side_by_side(*one) for found in arms.values() for one in found.values()]
-    words = "; ".join(f"{arm} {' and '.join(map(_of_shuffled, found.values()))}" for arm, found in arms.items())
-    return Finding(
-        False if LOWER in sides else True if set(sides) == {HIGHER} else None,
-        f"Mean cosine in layer {layer}: {words} ({models(results)}).",
-        {f"{arm}_{seed}_shuffled": one[1].estimate for arm, found in arms.items() for seed, one in found.items()},
-    )
-
-
-def judge_losses(tasks: Tasks, results: Results, layer: int) -> Finding:
-    """Judge by the number of ratios whose interval lies below 1."""
-    words = "; ".join(
-        f"{task} {' and '.join(str(one.ratio) for one in found.between.values())}" for task, found in tasks.items()
-    )
-    sides = {task: found.side for task, found in tasks.items()}
-    return find_most(sides, f"Harmonic median by standard median in layer {layer}: {words}", results)
-
-
-def _of_shuffled(both: Sequence[Interval]) -> str:
-    return f"{both[0]}, shuffled {both[1]}"
-
-
-def summarize(spec: LanguageSpec, results: Results) -> Summary:
-    """Judge every claim in the paper's layer, and tabulate all layers."""
-    layers = {layer: compare_layer(results, layer) for layer in spec.layers}
-    losses = Table(
-        "Median parallelogram loss of word pairs in the layers, and 95 % interval over word pairs, the paper's setting",
-        tuple(
-            {"layer": layer, **row}
-            for layer, tasks in layers.items()
-            for task, found in tasks.items()
-            for row in task_rows(results, task, found, MEASURE)
+    return [
+        Table(
+            "Median parallelogram loss of word pairs in the layers, and 95 % interval over word pairs, the paper's "
+            "setting",
+            tuple(
+                {"layer": at, **row}
+                for at, tasks in compared.items()
+                for row in parallelograms.loss_rows(own, tasks, MEASURE)
+            ),
         ),
-    )
-    cosines = Table(
-        "Mean cosine between the steps of two word pairs; losses among words of one token",
-        tuple(_cosine_row(results, layer, task, cell) for layer in spec.layers for task, cell in _measured(results)),
-    )
-    layer = layer_of(spec)
-    return Summary(conclude_all(spec, results, layers[layer], CLAIMS, judges_of(layer)), (losses, cosines))
-
-
-def _measured(results: Results) -> Iterable[tuple[str, ArmCell]]:
-    for task in tasks_of(results, MEASURE):
-        for cell in results:
-            yield task, cell
-
-
-def _cosine_row(results: Results, layer: int, task: str, cell: ArmCell) -> dict[str, Any]:
-    arrays, place = results[cell].arrays, f"{MEASURE}/{task}"
-    every, alone = (cosines_of(results, cell.arm, task, layer, one_token=one)[cell.seed] for one in (False, True))
-    kept, shuffled = arrays[f"{place}/one_token"]
-    enough = min(kept.sum(), shuffled.sum()) >= FEWEST
-    medians = [
-        float(np.median(arrays[f"{place}/{layer}/{what}"][rows])) if enough else None
-        for what, rows in (("losses", kept), ("null", shuffled))
+        tabulate(
+            "Mean cosine between the steps of two word pairs; losses among words of one token",
+            combinations(layer=results.spec.layers, task=tasks_of(own, MEASURE), cell=own),
+            columns,
+        ),
     ]
-    return {
-        "layer": layer,
-        "task": task,
-        "arm": cell.arm,
-        "seed": cell.seed,
-        "mean cosine": str(every[0]),
-        "shuffled": str(every[1]),
-        "one token, mean cosine": str(alone[0]) if np.isfinite(alone[0].estimate) else None,
-        "one token, shuffled": str(alone[1]) if np.isfinite(alone[1].estimate) else None,
-        "one token, quadruples": int(kept.sum()),
-        "their median loss": medians[0],
-        "shuffled, median loss": medians[1],
-    }
 
 
-def figures(spec: LanguageSpec, results: Results) -> dict[str, Picture]:
+def figures(results: Results) -> dict[str, Picture]:
     """Draw the steps of the paper's task, and every task's losses and cosines."""
-    tasks, first = tasks_of(results, MEASURE), first_of(spec, results)
+    own, layers = results.where(arm=results.spec.arms), results.spec.layers
+    tasks, first = tasks_of(own, MEASURE), parallelograms.first_models(own)
     if not tasks:
         return {}
     task = PAPERS_TASK if PAPERS_TASK in tasks else tasks[0]
-    seed = " First seed." if len(results) > len(first) else ""
+    seed = " First seed." if len(own) > len(first) else ""
     return {
         "layers_steps": Picture(
-            draw_steps(first, task, spec.layers),
+            draw_steps(first, task, layers),
             f"Word pairs of {task} in a layer's states, along the first two components of the states of all tokens and "
-            "in units of their spread: an arrow runs from the first word of a pair, which is named, to the second. "
-            "Pairs are drawn at random, of words of one token each where there are enough of these. In the panel's "
-            "title: the mean cosine between the steps of two pairs, in all dimensions, of all pairs and of those whose "
-            f"words are of one token each; in brackets, of shuffled pairs.{seed}",
+            "in units of their spread. An arrow runs from the first word of a pair, which is named, to the second. "
+            "Pairs are drawn at random, of words of one token each if there are enough of these. The panel's title has "
+            "the mean cosine between the steps of two pairs, in all dimensions: of all pairs, and of pairs whose words "
+            f"have one token each. In brackets: of shuffled pairs.{seed}",
         ),
         "layers_tasks": Picture(
-            draw_layer_tasks(first, tasks, spec.layers),
+            draw_layer_tasks(first, tasks, layers),
             "Left: median parallelogram loss of each task. Right: mean cosine between the steps of two word pairs. "
-            f"Filled: pairs as they are; hollow: shuffled. Bars are 95 % intervals over word pairs.{seed}",
+            f"Filled: pairs as they are. Hollow: shuffled. Bars are 95 % intervals over word pairs.{seed}",
         ),
     }
 
 
-EXPERIMENT = runs.measured_view(
+EXPERIMENT = view(
+    gpt2.EXPERIMENT,
     name="layers",
     title="Parallelograms and parallel steps inside the model",
     figure="GPT-2: layer 6",
     claims=CLAIMS,
-    summarize=summarize,
+    measure=measure,
+    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "cosine")),
+    tables=tables,
     figures=figures,
 )

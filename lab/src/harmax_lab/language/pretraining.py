@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,21 +24,66 @@ from harmax.data.folder import find_data
 from harmax.data.text import TokenShards, unpack_corpus
 from harmax.files import from_json
 from harmax.train import PretrainSpec
-from harmax_lab.kit.experiment import Context
+from harmax_lab.kit.experiment import Context, Spec
 from harmax_lab.kit.store import CellResult
-from harmax_lab.language.spec import TrainingSpec
 
 if TYPE_CHECKING:
     from harmax.train.language.train import LanguageRecipe
 
 TAIL = 0.05  # share of the steps whose training losses are averaged: a single batch is noisy
 LOGGED = ("loss", "lr", "gradient_norm")
+WITHOUT_DATA: dict[str, Any] = {"embedded": True, "dtype": "float32", "compile": False}
+"""Settings of a profile that needs neither the data folder nor a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec(Spec):
+    """Settings of a GPT-2, its text and its schedule; the defaults follow nanoGPT's recipe."""
+
+    embedded: bool = False
+    """Whether generated tokens, embedded word pairs and made-up sentences stand in for the data folder."""
+
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    context: int = 1024
+    vocab: int = 50257
+
+    sequences: int = 256
+    """Sequences per step."""
+    micro_batch: int = 32
+    """Sequences that are computed at once."""
+    steps: int = 960
+    warmup: int = 100
+    final_lr: float = 0.1
+    """Where the cosine ends, as a share of the learning rate at its start."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    dtype: str = "bf16"
+    compile: bool = True
+
+    log_every: int = 10
+    evaluate_every: int = 100
+    evaluation_sequences: int = 480
+    """Sequences of the val split per evaluation, and at the end as many of the train split."""
+    checkpoint_every: int = 100
+    """Steps between checkpoints: a killed run repeats at most so many. Writing one stops the training for a while."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that a step learns from."""
+        return self.sequences * self.context
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a run learns from, repetitions included."""
+        return self.steps * self.tokens_per_step
 
 
 def train_model(
     spec: TrainingSpec,
     arm: Mapping[str, Any],
-    *,
     lr: float,
     seed: int,
     output: Path,

@@ -15,8 +15,8 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import CellResult, Run
+from harmax_lab.language.language_sweep import ARMS, CLAIMS, EXPERIMENT, SweepCell, SweepSpec, cells
 from harmax_lab.language.pretraining import pretrain_spec
-from harmax_lab.language.sweep import ARMS, CLAIMS, EXPERIMENT, SweepCell, SweepSpec, cells, figures, summarize
 
 SMOKE, FULL = EXPERIMENT.profiles["smoke"], EXPERIMENT.profiles["full"]
 LOSSES = {
@@ -63,7 +63,7 @@ def planted(spec: SweepSpec, change: Callable[[SweepCell], float] = lambda cell:
 
 
 def verdicts(spec: SweepSpec, results: dict[SweepCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def numbers(found: Run) -> dict[str, object]:
@@ -146,10 +146,10 @@ def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
     assert lost["val_loss"] == math.inf
     assert 1 < lost["diverged_at"] <= 6
     assert results[SweepCell("standard", 3e-3, 0)].metrics["diverged_at"] is None
-    (row,) = summarize(spec, results).tables[0].rows
+    (row,) = EXPERIMENT.summarize(spec, results).tables[0].rows
     assert row["best lr"] == 3e-3
     with house_style():
-        assert figures(spec, results)
+        assert EXPERIMENT.draw(spec, results)
 
 
 def test_every_claim_can_hold() -> None:
@@ -181,7 +181,7 @@ def test_a_diverged_seed_counts_as_guessing() -> None:
     results[cell] = replace(results[cell], metrics={**results[cell].metrics, "val_loss": math.inf, "diverged_at": 40})
     assert verdicts(FULL, results)["paper_exponent"] == NOT_DECIDED
     with house_style():
-        assert figures(FULL, results)
+        assert EXPERIMENT.draw(FULL, results)
 
 
 def test_short_runs_and_single_seeds_decide_nothing() -> None:
@@ -201,7 +201,7 @@ def test_a_missing_cell_leaves_its_claims_open() -> None:
 
 def test_figures_show_every_arm() -> None:
     with house_style():
-        drawn = figures(FULL, planted(FULL))
+        drawn = EXPERIMENT.draw(FULL, planted(FULL))
     assert set(drawn) == {"sweep_lr", "sweep_curves"}
     for picture in drawn.values():
         panels = picture.figure.axes
@@ -211,3 +211,8 @@ def test_figures_show_every_arm() -> None:
         assert len(shown) == len(ARMS)
     rates = [label.get_text() for label in drawn["sweep_lr"].figure.axes[0].get_xticklabels()]
     assert rates == [f"{rate:g}" for rate in FULL.lrs]
+
+
+def test_the_repeated_learning_rate_must_be_one_of_the_swept() -> None:
+    with pytest.raises(ValueError, match=r"`repeated_lr` must be one of `lrs`.* got 0\.5"):
+        SweepSpec(repeated_lr=0.5)

@@ -18,10 +18,11 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
 from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult, Run
-from harmax_lab.language import pretraining, probing, runs
-from harmax_lab.language.curves import CLAIMS, figures, summarize
-from harmax_lab.language.runs import EXPERIMENT, WholeWords
-from harmax_lab.language.spec import HARMONIC, NANOGPT, STANDARD, ArmCell, LanguageSpec, TrainingSpec
+from harmax_lab.language import gpt2, measuring, pretraining, probing
+from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD
+from harmax_lab.language.gpt2 import CLAIMS, EXPERIMENT, ArmCell, LanguageSpec
+from harmax_lab.language.measuring import WholeWords
+from harmax_lab.language.pretraining import TrainingSpec
 from token_shards import write_shards
 
 SMOKE = EXPERIMENT.profiles["smoke"]
@@ -72,7 +73,7 @@ def test_both_arms_are_trained_and_measured(smoke: Run) -> None:
 
 @pytest.mark.parametrize("arm", [STANDARD, HARMONIC])
 def test_the_losses_are_those_of_the_saved_model(arm: str, tmp_path: Path) -> None:
-    fields, lr = runs.arms(SMOKE)[arm]
+    fields, lr = gpt2.arms(SMOKE)[arm]
     found = pretraining.train_model(SMOKE, fields, lr=lr, seed=3, output=tmp_path, context=Context(tmp_path))
     model = load_language_model(tmp_path / "model")
     losses = {}
@@ -164,7 +165,7 @@ def test_the_corpus_is_unpacked_once_and_trained_on(tmp_path: Path, monkeypatch:
 
 def test_whole_words_have_tokens_of_their_own() -> None:
     encoding = WholeWords(128)
-    pairs = [word for pairs in runs.SAMPLE_PAIRS.values() for pair in pairs for word in pair]
+    pairs = [word for pairs in measuring.SAMPLE_PAIRS.values() for pair in pairs for word in pair]
     tokens = [encoding.encode(word) for word in pairs]
     assert all(len(one) == 1 for one in tokens)
     assert len({one[0] for one in tokens}) == len(set(pairs))
@@ -177,7 +178,7 @@ def test_whole_words_have_tokens_of_their_own() -> None:
 
 def planted(spec: LanguageSpec, change: Callable[[ArmCell], dict[str, float]] = lambda cell: {}) -> dict[ArmCell, Any]:
     results = {}
-    for cell in runs.cells(spec):
+    for cell in gpt2.cells(spec):
         loss = 3.50 - 0.03 * (cell.arm == HARMONIC) + 0.01 * cell.seed
         step = np.arange(10, 1001, 10)
         curve = (loss + 7 * np.exp(-step / 120)).astype(np.float32)
@@ -190,7 +191,7 @@ def planted(spec: LanguageSpec, change: Callable[[ArmCell], dict[str, float]] = 
 
 
 def verdicts(spec: LanguageSpec, results: dict[ArmCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_every_claim_can_hold_and_break() -> None:
@@ -206,10 +207,10 @@ def test_every_claim_can_hold_and_break() -> None:
 
 def test_one_seed_or_few_tokens_decide_nothing() -> None:
     alone = replace(FULL, seeds=(0,))
-    summary = summarize(alone, planted(alone))
+    summary = EXPERIMENT.summarize(alone, planted(alone))
     *undecided, baseline = summary.verdicts
     assert {verdict.verdict for verdict in undecided} == {NOT_DECIDED}
-    assert all("one model an arm" in verdict.sentence for verdict in undecided)
+    assert all("one model per arm" in verdict.sentence for verdict in undecided)
     assert baseline.verdict == REPRODUCED  # a bound on one recipe against another, not a comparison of losses
     assert summary.verdicts[0].numbers["difference"]["estimate"] == pytest.approx(-0.03)
     short = replace(FULL, steps=120)
@@ -225,26 +226,26 @@ def test_the_full_run_sees_a_quarter_of_a_billion_tokens() -> None:
 
 def test_the_recipe_of_nanogpt_sees_as_many_tokens() -> None:
     spec = EXPERIMENT.profiles["full"]
-    recipe, lr = runs.arms(spec)[NANOGPT]
+    recipe, lr = gpt2.arms(spec)[NANOGPT]
     assert recipe["sequences"] * recipe["steps"] == spec.sequences * spec.steps
     assert (recipe["sequences"], lr) == (480, 6e-4)
-    assert NANOGPT not in runs.arms(replace(spec, nanogpt_sequences=0))
+    assert NANOGPT not in gpt2.arms(replace(spec, nanogpt_sequences=0))
     with pytest.raises(ValueError, match="must divide the 245760 sequences of a run, got 500"):
-        runs.arms(replace(spec, nanogpt_sequences=500))
+        gpt2.arms(replace(spec, nanogpt_sequences=500))
 
 
 def test_tables_and_figures_stand_on_what_is_there() -> None:
     results = planted(FULL)
-    ends, way = summarize(FULL, results).tables
+    ends, way = EXPERIMENT.summarize(FULL, results).tables
     assert [row["arm"] for row in ends.rows] == [STANDARD] * 3 + [HARMONIC] * 3 + [NANOGPT]
     assert [row["step"] for row in way.rows] == list(range(100, 1001, 100))
     assert way.rows[-1]["harmonic minus standard"] == pytest.approx(-0.03, abs=1e-5)
     with house_style():
-        left, right = figures(FULL, results)["gpt2_losses"].figure.axes
+        left, right = EXPERIMENT.draw(FULL, results)["gpt2_losses"].figure.axes
         assert len(left.lines) == 2 * len([cell for cell in results if cell.arm != NANOGPT])
         assert len(right.lines) == 1 + len(FULL.seeds)
-        assert figures(FULL, {}) == {}
+        assert EXPERIMENT.draw(FULL, {}) == {}
         some = dict(list(results.items())[:1])
-        assert figures(FULL, some)
-    (first, *_) = summarize(FULL, some).tables
+        assert EXPERIMENT.draw(FULL, some)
+    (first, *_) = EXPERIMENT.summarize(FULL, some).tables
     assert sum(row["validation loss"] is not None for row in first.rows) == 1
