@@ -175,7 +175,7 @@ def test_wordnets_numbers_become_words(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / TINY).mkdir()
     (tmp_path / TINY / "classes.tsv").write_text("n01443537\tgoldfish, Carassius auratus\n")
     assert class_words(TINY, ("n01443537", "n02")) == ["goldfish", "n02"]
-    assert class_words(CIFAR100, ("aquarium_fish",)) == ["aquarium fish"]
+    assert class_words(CIFAR100, ("aquarium_fish", "airplane")) == ["aquarium fish", "airplane"]
 
 
 def test_tuning_never_looks_at_the_test_images(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ from harmax_lab.vision.one_layer import (
     OneLayerCell,
     OneLayerSpec,
     Profiles,
+    exponent_of,
 )
 
 
@@ -98,6 +99,10 @@ def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(head: str) -> None
     )
     if head == BIASED:
         torch.testing.assert_close(trained.layer.bias_SV[1], alone.bias.detach(), rtol=0, atol=2e-5)
+
+
+def test_exponents_are_those_of_the_paper_and_of_the_authors_code() -> None:
+    assert (exponent_of("paper", 784), exponent_of("authors", 784)) == (28, 56)
 
 
 def test_heads_of_a_seed_start_alike_and_seeds_do_not() -> None:

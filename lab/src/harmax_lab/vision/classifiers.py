@@ -341,11 +341,7 @@ def _mean(metric: str) -> Callable[[Any], Interval | None]:
 
 
 def standard_error(share: float, images: float) -> float:
-    """Return the standard error of one accuracy from the number of test images, which all seeds have in common.
-
-    >>> round(standard_error(0.95, 10_000), 5)
-    0.00218
-    """
+    """Return the standard error of one accuracy from the number of test images, which all seeds have in common."""
     return math.sqrt(share * (1 - share) / images)
 
 

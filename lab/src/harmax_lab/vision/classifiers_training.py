@@ -65,11 +65,7 @@ def read_side(dataset: str, side: str) -> Images:
 
 
 def first_of_each(images: Images, count: int) -> Images:
-    """Return the first images of every class, in their order, at most so many of each.
-
-    >>> first_of_each(Images(np.zeros((4, 2, 2)), np.array([1, 0, 1, 1]), ("a", "b")), 2).labels
-    array([1, 0, 1])
-    """
+    """Return the first images of every class, in their order, at most so many of each."""
     classes = range(len(images.classes))
     return _some(images, np.sort(np.concatenate([np.flatnonzero(images.labels == one)[:count] for one in classes])))
 
@@ -79,11 +75,7 @@ def _some(images: Images, chosen: np.ndarray) -> Images:
 
 
 def class_words(dataset: str, classes: Sequence[str]) -> list[str]:
-    """Return the names of classes for a reader: where folders have WordNet's numbers, the first word for each.
-
-    >>> class_words("cifar10", ("airplane", "automobile"))
-    ['airplane', 'automobile']
-    """
+    """Return the names of classes for a reader: where folders have WordNet's numbers, the first word for each."""
     try:
         lines = read_text(f"{dataset}/classes.tsv").splitlines() if dataset == TINY else []
     except FileNotFoundError:  # Tiny ImageNet from elsewhere
@@ -93,12 +85,7 @@ def class_words(dataset: str, classes: Sequence[str]) -> list[str]:
 
 
 def split(labels_N: np.ndarray, share: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split images into the rest and a share of every class, drawn with a seed; at least one image of each class.
-
-    >>> rest, part = split(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 0.25, seed=0)
-    >>> len(rest), sorted(np.array([0, 0, 0, 0, 1, 1, 1, 1])[part].tolist())
-    (6, [0, 1])
-    """
+    """Split images into the rest and a share of every class, drawn with a seed; at least one image of each class."""
     draws = np.random.default_rng([DRAWS, seed])
     chosen = []
     for label in np.unique(labels_N):

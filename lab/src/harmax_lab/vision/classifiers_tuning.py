@@ -78,11 +78,7 @@ class ClassifierSpec(Spec):
             raise ValueError(f"`held_out` must lie between 0 and 1, got {self.held_out}; 0.1 is usual.")
 
     def of(self, dataset: str, name: str) -> Any:
-        """Return a data set's entry of a setting that has one for each.
-
-        >>> ClassifierSpec().of("cifar100", "epochs")
-        80
-        """
+        """Return a data set's entry of a setting that has one for each."""
         return getattr(self, name)[self.datasets.index(dataset)]
 
     def snapshot_epochs(self, dataset: str) -> tuple[int, ...]:
@@ -103,11 +99,7 @@ class Setting(NamedTuple):
     scale: float | None = None
 
     def ends(self, spec: ClassifierSpec) -> list[str]:
-        """Return which of its numbers lie at an end of their grid, where a better one may lie beyond.
-
-        >>> Setting(0.1, exponent=22.63).ends(ClassifierSpec()), Setting(0.4, scale=4.0).ends(ClassifierSpec())
-        (['lr'], ['scale'])
-        """
+        """Return which of its numbers lie at an end of their grid, where a better one may lie beyond."""
         grids = {"lr": spec.lrs, "exponent": spec.exponents, "scale": spec.scales}
         return [name for name, grid in grids.items() if getattr(self, name) in (min(grid), max(grid))]
 
@@ -140,11 +132,7 @@ class ClassifierCell(Cell):
 
 
 def grid_of(spec: ClassifierSpec, head: str) -> list[Setting]:
-    """List the settings that a head is tuned over, exponent by exponent or scale by scale.
-
-    >>> len(grid_of(ClassifierSpec(), "harmonic")), len(grid_of(ClassifierSpec(), "linear"))
-    (15, 15)
-    """
+    """List the settings that a head is tuned over, exponent by exponent or scale by scale."""
     if head == HARMONIC:
         return [Setting(lr, exponent=exponent) for exponent in spec.exponents for lr in spec.lrs]
     return [Setting(lr, scale=scale) for scale in spec.scales for lr in spec.lrs]
@@ -181,21 +169,12 @@ class Held(NamedTuple):
 
 
 def mean_held(runs: Sequence[Held]) -> Held:
-    """Return the mean over the tuning seeds of a setting; a run that diverged makes its likelihood the worst there is.
-
-    >>> mean_held([Held(0.5, 1.0), Held(0.75, 2.0)])
-    Held(accuracy=0.625, nll=1.5)
-    """
+    """Return the mean over the tuning seeds of a setting; a run that diverged makes its likelihood the worst."""
     return Held(fmean(run.accuracy for run in runs), fmean(run.nll for run in runs))
 
 
 def choose(held: Mapping[ClassifierCell, Held]) -> Setting:
-    """Return the setting of a grid that is the most accurate in the mean over seeds; of equal ones, the most likely.
-
-    >>> grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4), scales=(1.0,)), "cifar10", "linear")  # one seed
-    >>> choose(dict(zip(grid, [Held(0.9, 0.3), Held(0.8, 0.2)])))
-    Setting(lr=0.1, exponent=None, scale=1.0)
-    """
+    """Return the setting of a grid that is the most accurate in the mean over seeds; of equal ones, the most likely."""
     runs: dict[Setting, list[Held]] = {}
     for cell, found in held.items():
         runs.setdefault(cell.setting, []).append(found)

@@ -23,7 +23,7 @@ and come first. Nearest class mean, which learns nothing, is reported beside the
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -65,8 +65,6 @@ class LittleDataSpec(StackSpec):
     learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
     """The grid of both heads."""
     steps: int = 500
-    batch_size: int = 64
-    """Images per step; all where there are fewer."""
     backbone: str = "resnet18"
     """The network whose features are taken, trained on the 200 classes of Tiny ImageNet."""
     backbone_epochs: int = 30
@@ -91,12 +89,8 @@ class LittleDataCell(Cell):
 
 def cells(spec: LittleDataSpec) -> list[LittleDataCell]:
     """List every data set, number of images and seed."""
-    return [
-        LittleDataCell(dataset, images, seed)
-        for dataset in spec.datasets
-        for images in spec.sizes(dataset)
-        for seed in spec.seeds
-    ]
+    sizes = [(dataset, images) for dataset in spec.datasets for images in spec.sizes(dataset)]
+    return [LittleDataCell(*size, seed) for size in sizes for seed in spec.seeds]
 
 
 def run_cells(
@@ -135,18 +129,8 @@ def _train_all(
         def told(fraction: float, place: int = place) -> None:
             tell((place + fraction) / len(spec.learning_rates))
 
-        network = train_stack(
-            rows.pool,
-            arms,
-            spec.seeds,
-            drawn_SK,
-            steps=spec.steps,
-            batch=spec.batch_size,
-            learning_rate=learning_rate,
-            weight_decay=spec.weight_decay,
-            device=device,
-            progress=told,
-        )
+        plan: Any = {"steps": spec.steps, "learning_rate": learning_rate, "device": device, "progress": told}
+        network = train_stack(spec, rows.pool, drawn_SK, **plan)
         network = network.map(lambda part: part.to(rows.test.x_ND.device))
         for seed, arm in np.ndindex(shape[:2]):
             one = network.one(seed, arm)

@@ -15,6 +15,7 @@ with a bias. mnist_training.py trains all heads and seeds of a protocol as one s
 # V classes, D pixels, N images, H rows, W columns of pixels
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from harmax.functional import harmonic_logits
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Context, Experiment
-from harmax_lab.kit.judges import LEAST_SEEDS, listed, percent, signed
+from harmax_lab.kit.judges import LEAST_SEEDS, Judge, listed, percent, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, estimate, interval_columns, mean_of, places, tabulate
@@ -61,13 +62,7 @@ MARGIN = 0.005  # by which a head may be behind before it counts as worse
 
 def cells(spec: OneLayerSpec) -> list[OneLayerCell]:
     """List every data set, protocol, head and seed."""
-    return [
-        OneLayerCell(dataset, protocol, head, seed)
-        for dataset in spec.datasets
-        for protocol in spec.protocols
-        for head in HEADS
-        for seed in spec.seeds
-    ]
+    return [OneLayerCell(*at) for at in product(spec.datasets, spec.protocols, HEADS, spec.seeds)]
 
 
 def run_cells(
@@ -207,7 +202,7 @@ def _judge_border(results: Results) -> Finding:
     )
 
 
-def _judge_by(answers: Callable[[dict[str, Any]], list[bool | None]]) -> Callable[[Results], Finding]:
+def _judge_by(answers: Callable[[dict[str, Any]], list[bool | None]]) -> Judge:
     """Judge by the mean accuracies of the heads; an interval that spans the bar decides nothing."""
 
     def judge(results: Results) -> Finding:
@@ -233,9 +228,7 @@ def _enough(results: Results) -> str:
     return f"Only {ran} of up to {full} epochs were run." if ran < full else at_least(seeds=LEAST_SEEDS)(results)
 
 
-def _claim(
-    name: str, basis: tuple[str, ...], judge: Callable[[Results], Finding], words: str, paper: str, control: bool = True
-) -> Claim:
+def _claim(name: str, basis: tuple[str, ...], judge: Judge, words: str, paper: str, control: bool = True) -> Claim:
     protocol, *heads = basis
     test = where(dataset="mnist", protocol=protocol, head=tuple(heads))
     return Claim(name, words, paper, control, needs=test, judge=judge, enough=_enough)

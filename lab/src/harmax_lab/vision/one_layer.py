@@ -33,11 +33,7 @@ class Profiles(Mapping[str, S]):
     """Profiles without the data sets whose files are not there; looked up when a profile is asked for.
 
     A data set that is left out becomes part of the spec (`absent`): a run without MNIST is another than one with it.
-
-    Args:
-        profiles: with all data sets.
-        required: by profile, the data sets that stay; without their files the run fails.
-        is_there: whether a data set's files are there.
+    `required` are, by profile, the data sets that stay: without their files the run fails.
     """
 
     def __init__(
@@ -90,11 +86,7 @@ PROTOCOLS: dict[str, Protocol] = {
 
 
 def exponent_of(protocol: str, pixels: int) -> float:
-    """Return the harmonic head's exponent.
-
-    >>> exponent_of("paper", 784), exponent_of("authors", 784)
-    (28.0, 56.0)
-    """
+    """Return the harmonic head's exponent."""
     return PROTOCOLS[protocol].exponent_factor * math.sqrt(pixels)
 
 

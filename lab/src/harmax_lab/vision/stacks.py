@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harmax.functional import harmonic_logits, squared_distance
+from harmax.functional import harmonic_logits
 from harmax_lab.vision.mnist_training import CANCELLED, Data, losses_of
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, ImageSpec
 
@@ -39,6 +39,8 @@ class StackSpec(ImageSpec):
 
     factors: tuple[float, ...] = (1.0, 2.0)
     """Exponents of the harmonic arms over sqrt(features): the paper's rule, and the authors' code."""
+    batch_size: int = 64
+    """Images per step; all where there are fewer. Every pass over the images is in a new order."""
     weight_decay: float = 1e-2
     """AdamW's, torch's default."""
 
@@ -84,10 +86,6 @@ class Network(NamedTuple):
         if arm.head == HARMONIC:
             return harmonic_logits(x_NF, self.weight_SAVF, exponent=arm.exponent)
         return F.linear(x_NF, self.weight_SAVF, self.bias_SAV)
-
-    def distances(self, x_NF: Tensor) -> Tensor:
-        """Return the distances of features to the rows of the head's weight, (N, V)."""
-        return squared_distance(x_NF, self.weight_SAVF).sqrt()
 
 
 def initial_network(seeds: Sequence[int], arms: int, classes: int, inputs: int, hidden: int | None) -> Network:
@@ -157,34 +155,29 @@ def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
 
 
 def train_stack(
+    spec: StackSpec,
     data: Data,
-    arms: Sequence[Arm],
-    seeds: Sequence[int],
     rows_SK: Tensor,
     *,
     steps: int,
-    batch: int,
     learning_rate: float,
-    weight_decay: float,
     hidden: int | None = None,
     device: str = "cpu",
     progress: Callable[[float], object] = lambda fraction: None,
 ) -> Network:
-    """Train every arm and seed with AdamW for a number of steps, and return where they end.
+    """Train every arm and seed of a spec with AdamW for a number of steps, and return where they end.
 
     Args:
+        spec: the settings.
         data: the images.
-        arms: A heads, harmonic ones first.
-        seeds: S, of the weights and of the order of the images.
         rows_SK: numbers of the images that each seed learns from, (S, K).
         steps: how many.
-        batch: images per step; all K where there are fewer. Every pass over the images is in a new order.
         learning_rate: of all arms, constant.
-        weight_decay: AdamW's, on all parameters.
         hidden: units of a hidden layer; None: one layer.
         device: where to compute.
         progress: is called with the fraction done.
     """
+    seeds, arms = spec.seeds, spec.stacked(hidden or data.x_ND.shape[1])
     formula, x_ND, y_N = Formula.of(arms, device), data.x_ND.to(device), data.y_N.to(device)
     together, parts = STACK if device == "cpu" else len(seeds), []
     for start in range(0, len(seeds), together):
@@ -192,10 +185,10 @@ def train_stack(
         network = initial_network(seeds[some], len(arms), data.classes, x_ND.shape[1], hidden)
         network = network.map(lambda part: part.to(device).requires_grad_())
         parameters = [part for part in network if part is not None]
-        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=weight_decay, fused=True)
+        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=spec.weight_decay, fused=True)
         draws = [torch.Generator().manual_seed(seed) for seed in seeds[some]]
         # All at once: a GPU would wait for a copy from pageable memory in every step.
-        rows_TSB = torch.stack(list(_batches(rows_SK[some], batch, steps, draws))).to(device)
+        rows_TSB = torch.stack(list(_batches(rows_SK[some], spec.batch_size, steps, draws))).to(device)
         for step, rows_SB in enumerate(rows_TSB, 1):
             x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
             optimizer.zero_grad()

@@ -110,14 +110,11 @@ def run_cells(spec: TrustSpec, group: Sequence[TrustCell], context: Context) -> 
     hidden = spec.hidden if body == MLP else None
     arms = spec.stacked(hidden or train.x_ND.shape[1])
     network = train_stack(
+        spec,
         train,
-        arms,
-        spec.seeds,
         learnt_SK,
         steps=spec.mlp_steps if body == MLP else spec.layer_steps,
-        batch=spec.batch_size,
         learning_rate=spec.learning_rate,
-        weight_decay=spec.weight_decay,
         hidden=hidden,
         progress=lambda fraction: context(TRAINING_SHARE * fraction, f"{spec.known}, {body}"),
     )
