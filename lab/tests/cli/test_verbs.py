@@ -68,7 +68,7 @@ def add_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         EXPERIMENTS,
         "toy_view",
-        view(whole, old_summarize=whole.old_summarize, old_figures=lambda spec, results: {}, **words),
+        view(whole, **words),
     )
 
 
