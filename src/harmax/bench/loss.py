@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -144,25 +145,23 @@ def _operands(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
     return x_BD, w_VD, torch.randint(shape.classes, (shape.tokens,), generator=generator, device=device)
 
 
+def _step(loss: Loss, x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
+    x_BD.grad = w_VD.grad = None
+    value = loss(x_BD, w_VD, target_B)
+    value.backward()
+    return value.detach()
+
+
 def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) -> Iterator[dict[str, Any]]:
     x_BD, w_VD, target_B = _operands(shape, options.device)
-
-    def step(loss: Loss) -> Callable[[], Tensor]:
-        def run() -> Tensor:
-            x_BD.grad = w_VD.grad = None
-            value = loss(x_BD, w_VD, target_B)
-            value.backward()
-            return value.detach()
-
-        return run
-
     gradients_mib = (x_BD.nbytes + w_VD.nbytes) / 2**20
-    steps, peaks = {}, {}
+    steps: dict[str, Callable[[], Tensor]] = {}
+    peaks: dict[str, float] = {}
     errors: dict[str, dict[str, float]] = {}
     known = math.prod(shape) <= MOST_FOR_ERROR
     references = {kind: _float64(x_BD, w_VD, target_B, kind) for kind in (True, False)} if known else {}
     for name, loss in losses.items():
-        run = step(loss)
+        run = partial(_step, loss, x_BD, w_VD, target_B)
         try:
             run()
             x_BD.grad = w_VD.grad = None

@@ -30,7 +30,7 @@ def check_folder(path: Path) -> Path:
         if part.exists():
             if not part.is_dir():
                 raise UsageError(
-                    f"`--folder` must be a folder, got {str(path)!r}, but {str(part)!r} is a file; name another path."
+                    f"`--folder` must be a folder, got {str(path)!r}, where {str(part)!r} is a file; name another path."
                 )
             break
     return path
