@@ -155,7 +155,7 @@ def test_tree_distances_agree_with_a_walk() -> None:
 
 
 def family(spread: float = 0.4) -> np.ndarray:
-    """Return a tree drawn as one does: a row a generation, children below their parents."""
+    """Return a tree drawn as one does: one row per generation, children below their parents."""
     across = np.zeros(31)
     for node in range(1, 31):
         side = 1 if node % 2 else -1
