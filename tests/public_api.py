@@ -18,6 +18,10 @@ from harmax import (
     replace_head,
     squared_distance,
 )
+from harmax.analysis import Interval, mean_interval
+from harmax.data.images import Images, load_images
+from harmax.data.text import TokenShards
+from harmax.heads import HEADS, MinkowskiHead
 
 x, w, target = torch.randn(4, 6), torch.randn(5, 6), torch.tensor([0, 1, 2, 3])
 
@@ -44,9 +48,19 @@ def functions_and_modules() -> None:
     assert_type(harmax.__version__, str)
 
 
+def other_modules() -> None:
+    """The public names of other modules can be imported from where the documentation shows them."""
+    assert_type(HEADS["harmonic"](6, 5), torch.nn.Linear)
+    assert_type(MinkowskiHead(6, 5, order=2.0, exponent=3.0).distance(x), Tensor)
+    assert_type(mean_interval([1.0, 2.0]), Interval)
+    assert_type(load_images("digits"), Images)
+    assert_type(TokenShards("folder").tokens, int)
+
+
 def mistakes() -> None:
-    """What is wrong is reported: with `--warn-unused-ignores` an ignored line that is right is an error."""
+    """Mistakes are reported. Strict mode refuses an ignore comment on a line without one."""
     harmonic_loss(x, w, target, exponant=2.0)  # type: ignore[call-overload]
     harmonic_loss(x, w, [0, 1, 2, 3])  # type: ignore[call-overload]
     harmonic_loss(x, w, target, return_stats=True).backward()  # type: ignore[attr-defined]
     HarmonicHead(6, 5, bias=True)  # type: ignore[call-arg]
+    MinkowskiHead(6, 5, exponant=3.0)  # type: ignore[call-arg]

@@ -47,7 +47,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _encode(value.item())
     if isinstance(value, str) and value in NON_FINITE:
-        raise ValueError(f"a string must not be one of {sorted(NON_FINITE)}, got {value!r}; store it as a number.")
+        raise ValueError(f"a string must not be one of {sorted(NON_FINITE)}, got {value!r}; store the number itself.")
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -88,7 +88,7 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
 

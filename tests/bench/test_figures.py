@@ -144,7 +144,7 @@ def test_a_curve_may_end_early() -> None:
     ],
 )
 def test_no_sweep_is_an_error_that_says_what_to_run(along: str, keep: Callable[[dict[str, Any]], bool]) -> None:
-    with pytest.raises(ValueError, match=rf"must hold a sweep over {along}: .* got [01]; run `harmax bench loss"):
+    with pytest.raises(ValueError, match=rf"`rows` must hold a sweep over {along}.* got [01]; run `harmax bench loss"):
         figures.draw_sweep([found for found in everything() if keep(found)])
 
 

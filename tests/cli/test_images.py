@@ -63,7 +63,7 @@ def test_the_folder_may_come_from_the_environment(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert images("mnist") == 2
-    assert "`--folder` must name the data folder to make, got none" in capsys.readouterr().err
+    assert "name the folder to make with `--folder`" in capsys.readouterr().err
     monkeypatch.setenv("HARMAX_DATA", str(tmp_path / "new"))
     assert images("mnist") == 0
     assert capsys.readouterr().out == f"{tmp_path / 'new' / 'mnist'}\n"
@@ -104,7 +104,7 @@ def test_another_form_is_left_alone(capsys: Capture) -> None:
     assert images("mnist", "--folder", "data") == 0
     printed = capsys.readouterr()
     assert printed.out == "data/mnist\n"
-    assert "mnist is there in another form" in printed.err
+    assert "mnist is already there in another form" in printed.err
     assert not (own / NAMES[0]).exists()
 
 
@@ -150,7 +150,7 @@ def test_a_check_fails_where_something_is_wrong(mirror: Path, capsys: Capture) -
         ([], "NAME, `--list` or `--check` must be given, got none"),
         (["mnst"], "did you mean 'mnist'?"),
         (["digits"], "`NAME` must be one of mnist, fashion_mnist, cifar10, cifar100, got 'digits'"),
-        (["--list", "--check"], "must not come together"),
+        (["--list", "--check"], "`--list` and `--check` must not be given together, got both"),
         (["mnist", "--folder", "afile"], "must be a folder, got 'afile'"),
     ],
 )

@@ -9,7 +9,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 import numpy as np
 
@@ -21,6 +21,10 @@ KINDS = {"images-idx3-ubyte": 3, "labels-idx1-ubyte": 1}
 UNSIGNED_BYTES = 0x08
 MOST_BYTES = 2**31
 """Largest array of an idx file. A damaged header may promise anything."""
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 def parse_idx(data: bytes, dimensions: int, name: object = "the file") -> np.ndarray:
@@ -37,7 +41,7 @@ def parse_idx(data: bytes, dimensions: int, name: object = "the file") -> np.nda
     return _parse(io.BytesIO(data), dimensions, name)
 
 
-def _parse(file: IO[bytes] | gzip.GzipFile, dimensions: int, name: object) -> np.ndarray:
+def _parse(file: _Readable, dimensions: int, name: object) -> np.ndarray:
     """Read the header, then no more than it promises: a packed file may unpack to many GB."""
     magic = bytes([0, 0, UNSIGNED_BYTES, dimensions])
     size = 4 + 4 * dimensions

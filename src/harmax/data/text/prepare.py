@@ -1,7 +1,7 @@
 """From documents to token shards, in parallel. The bytes do not depend on the number of workers or on interruptions."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -60,26 +60,9 @@ def prepare_text(
     if manifest.complete and sum(map(len, kept.values())) == len(manifest.shards):
         return manifest
     manifest = replace(manifest, shards=tuple(shard for split in SPLITS for shard in kept[split]), complete=False)
-    growing = {split: _Growing(out, split, kept[split]) for split in SPLITS}
     documents = _unfinished(source, validation, kept)
-    try:
-        with closing(encode_in_order(encoding, documents, workers=workers)) as encoded:
-            written = sum(shard.tokens for shard in manifest.shards)
-            for document, tokens in encoded:
-                split = growing[document.split]
-                split.add(document, tokens)
-                written += len(tokens)
-                if split.tokens >= shard_tokens:
-                    manifest = manifest.add(split.finish())
-                    manifest.write(out)
-                if progress is not None:
-                    progress(document.number, written)
-        for split in growing.values():
-            if split.tokens:
-                manifest = manifest.add(split.finish())
-    finally:
-        for split in growing.values():
-            split.discard()
+    with closing(encode_in_order(encoding, documents, workers=workers)) as encoded:
+        manifest = _write(out, manifest, encoded, shard_tokens, progress)
     if not manifest.of("train"):
         raise ValueError(
             f"the source must leave a document to train on, got none with a share of {validation:g} held out; add "
@@ -87,6 +70,35 @@ def prepare_text(
         )
     manifest = replace(manifest, complete=True)
     manifest.write(out)
+    return manifest
+
+
+def _write(
+    out: Path,
+    manifest: Manifest,
+    encoded: Iterable[tuple["_Document", np.ndarray]],
+    shard_tokens: int,
+    progress: Callable[[int, int], None] | None,
+) -> Manifest:
+    """Add documents to the shards of a manifest, and return the manifest with the new shards."""
+    growing = {split: _Growing(out, split, manifest.of(split)) for split in SPLITS}
+    try:
+        written = sum(shard.tokens for shard in manifest.shards)
+        for document, tokens in encoded:
+            split = growing[document.split]
+            split.add(document, tokens)
+            written += len(tokens)
+            if split.tokens >= shard_tokens:
+                manifest = manifest.add(split.finish())
+                manifest.write(out)
+            if progress is not None:
+                progress(document.number, written)
+        for split in growing.values():
+            if split.tokens:
+                manifest = manifest.add(split.finish())
+    finally:
+        for split in growing.values():
+            split.discard()
     return manifest
 
 
