@@ -196,13 +196,16 @@ class Rule(NamedTuple):
     judge: Callable[[Place], Finding]
 
 
-def above(weights: Weights, words: str, score: str = "structure", *, alike: bool = False) -> Rule:
+def above(
+    weights: Weights, words: str | Callable[[Place], str], score: str = "structure", *, alike: bool = False
+) -> Rule:
     """Judge by a weighted sum of arms' scores: above 0, or (`alike`) near it; `words` say what the sum is."""
 
     def judge(place: Place) -> Finding:
         found = place.contrast(weights, score)
         holds = None if found is None else _alike(found) if alike else found.difference.above(0)
-        sentence = f"{words}: {written(found, p=True)}, mean of {len(place.tasks)} tasks."
+        named = words if isinstance(words, str) else words(place)
+        sentence = f"{named}: {written(found, p=True)}, mean of {len(place.tasks)} tasks."
         return Finding(holds, sentence, {"difference": numbers_of(found)})
 
     where = f"within {MARGIN} of 0; broken where outside" if alike else "above 0; broken where below"

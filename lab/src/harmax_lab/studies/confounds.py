@@ -22,7 +22,7 @@ from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.runs import BODIES
 from harmax_lab.algorithmic.training import RunCell
-from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.claims import Claim
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
@@ -125,10 +125,9 @@ def change(condition: str) -> dict[str, float]:
     return {**gain(condition), **{arm: -weight for arm, weight in gain(MATCHED).items()}}
 
 
-def _judge_change(place: Place, condition: str, score: str) -> Finding:
+def _both_gains(place: Place, condition: str, score: str) -> str:
     usual, changed = (written(place.contrast(gain(one), score)) for one in (MATCHED, condition))
-    words = f"Gain in {SCORES[score]}: {usual} as matched, {changed} under the condition; change"
-    return arms.above(change(condition), words, score, alike=True).judge(place)
+    return f"Gain in {SCORES[score]}: {usual} as matched, {changed} under the condition; change"
 
 
 def _claims(model: str) -> list[Claim]:
@@ -146,7 +145,7 @@ def _claims(model: str) -> list[Claim]:
             claim(
                 f"{score}_{name}",
                 f"The gain in {SCORES[score]} is the same as under the matched protocol",
-                arms.above({}, "", alike=True)._replace(judge=partial(_judge_change, condition=name, score=score)),
+                arms.above(change(name), partial(_both_gains, condition=name, score=score), score, alike=True),
                 MATCHED,
                 name,
             )
