@@ -2,8 +2,10 @@
 
     python examples/lattice.py
 
-Trains several standard and several harmonic MLPs, each head's as one ensemble, and measures how much of their embedding
-lies in a plane, and how much of it no lattice explains. Draws the first run of each.
+Trains several standard and several harmonic MLPs; the runs of one head are one ensemble. Prints how much of each
+embedding lies in a plane and how much of it no lattice explains. Draws the first run of each head.
+
+Needs harmax-lab.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Read a classifier by its prototypes: which center is nearest, what lies next to it, and what abstaining buys.
+"""Read a classifier by its centers: which one is nearest, what lies next to it, and what abstaining gains.
 
     python examples/prototypes.py                        writes decisions.png
     python examples/prototypes.py --output out.png       any format matplotlib knows
 
-A small network on 8 x 8 digits, trained in an ordinary loop. Its centers are points in a space of 32 features, which
-cannot be looked at; the training images next to them can. `harmax prototypes FOLDER` does this for a ResNet.
+A small network on 8 x 8 digits, trained in an ordinary loop. Its centers are points in a space of 32 features. One
+cannot look at them, but one can look at the training images next to them. `harmax prototypes FOLDER` does this for a
+ResNet.
 
-Needs the extras `sklearn` (the data is inside the wheel: no download) and `report` (the picture).
+Needs the extras `sklearn` (the data is inside the wheel: no download) and `figures` (the picture).
 """
 
 import argparse
@@ -20,8 +21,7 @@ from harmax import HarmonicHead
 from harmax.analysis.outliers import abstention_curve
 from harmax.data.images import load_images
 from harmax.figures import house_style
-from harmax.heads.prototypes import PrototypeView, nearest_images, prototype_view
-from harmax_lab.vision.prototype_figures import draw_decisions
+from harmax.inspect import PrototypeView, draw_decisions, nearest_images, prototype_view
 
 
 def train(model: nn.Module, x: torch.Tensor, y: torch.Tensor, steps: int) -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from hypothesis import strategies as st
 from torch import Tensor
 
-from harmax import IMPLS
+from harmax.kernels import IMPLS
 
 ANYWHERE = [name for name in IMPLS if name != "triton"]
 """Implementations for every device, dtype and kind of target; test_triton.py is about the other one."""

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import nn
 
+import circle
 import harmax
 import harmax_lab
 
@@ -22,25 +24,60 @@ PAGES = [
 ]
 
 
+# Full addresses of this repository's own files, as pages of a package index must have them.
+OWN = re.compile(
+    r"https://(?:github\.com/harmax/harmax/(?:blob|tree)|raw\.githubusercontent\.com/harmax/harmax)/main/(.+)"
+)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def links(page: Path) -> list[str]:
+    """The targets of a page's links and pictures, code left out."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    return re.findall(r"\]\(([^)]+)\)", text) + re.findall(r'src="([^"]+)"', text)
+
+
 def blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
 
 
-def test_the_first_code_of_the_readme_trains():
-    names: dict[str, object] = {}
-    torch.manual_seed(0)
-    exec(blocks("README.md")[0], names)
-    x, y, head = names["x"], names["y"], names["head"]
-    assert (head(x).argmax(1) == y).float().mean() > 0.93
+def test_the_first_code_of_the_readme_trains_and_draws_its_shapes(capsys):
+    exec(blocks("README.md")[0], names := {})
+    x, y, head, shapes = (names[name] for name in ("x", "y", "head", "shapes"))
+    assert (head(x).argmax(1) == y).float().mean() > 0.98
+    drawn = capsys.readouterr().out.splitlines()[1:]
+    assert ["".join(row.split()[index] for row in drawn) for index in range(3)] == shapes
+
+
+def test_the_first_code_of_the_readme_needs_torch_and_harmax_alone():
+    imported = re.findall(r"^(?:import|from) (.+?)(?: import .*)?$", blocks("README.md")[0], flags=re.MULTILINE)
+    assert {name.split(".")[0] for line in imported for name in line.replace(" as F", "").split(", ")} <= {
+        "torch",
+        "harmax",
+    }
 
 
 def test_the_other_code_of_the_readme_runs():
     model = nn.Module()
     model.lm_head = nn.Linear(768, 100, bias=False)
     names = {"model": model, "features": torch.randn(2, 768), "target": torch.tensor([1, 2])}
-    exec(blocks("README.md")[1].replace("50257", "100"), names)
-    torch.testing.assert_close(names["loss"], F.cross_entropy(names["logits"], names["target"]))
+    exec(blocks("README.md")[1], names)
+    torch.testing.assert_close(names["loss"], F.nll_loss(names["log_probabilities"], names["target"]))
     assert model.lm_head is names["head"]
+
+
+def test_the_film_of_the_readme_can_be_made(tmp_path):
+    shares = circle.main(tmp_path / "circle.gif", seeds=(0, 52), epochs=22, frames=3)
+    assert set(shares) == {"linear", "harmonic"}
+    with Image.open(tmp_path / "circle.gif") as film:
+        assert film.n_frames == 3
+        assert film.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    assert (ROOT / "docs/images/circle.gif").stat().st_size < 1.5e6
 
 
 def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
@@ -57,8 +94,20 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
-        assert link.startswith("https://") or (page.parent / link).exists(), link
+    for target in links(page):
+        link, _, anchor = target.partition("#")
+        own = OWN.match(link)
+        if link.startswith("https://") and own is None:
+            continue
+        path = ROOT / own[1] if own else page.parent / link if link else page
+        assert path.exists(), target
+        if anchor and path.suffix == ".md":
+            assert anchor in anchors(path.read_text()), target
+
+
+@pytest.mark.parametrize("page", ["README.md", "lab/README.md"])
+def test_pages_that_a_package_index_shows_have_no_relative_links(page):
+    assert not [target for target in links(ROOT / page) if not target.startswith("https://")]
 
 
 def test_what_is_generated_is_current():

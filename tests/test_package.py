@@ -1,4 +1,4 @@
-"""What an installation promises: a light import, layers that point downward, complete metadata."""
+"""Promises of an installation: few public names, a light import, layers that point downward, complete metadata."""
 
 import subprocess
 import sys
@@ -43,6 +43,24 @@ def test_imports_go_downward_only():
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_public_names_are_few_and_change_only_on_purpose():
+    """A change here is a change for users: it needs an entry in CHANGELOG.md."""
+    assert set(harmax.__all__) == {
+        "HarmonicHead",
+        "HarmonicLoss",
+        "LearnableHarmonicHead",
+        "LossOptions",
+        "LossOutput",
+        "__version__",
+        "harmax",
+        "harmonic_logits",
+        "harmonic_loss",
+        "log_harmax",
+        "replace_head",
+        "squared_distance",
+    }
 
 
 def test_every_public_name_is_documented():

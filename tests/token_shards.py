@@ -1,6 +1,8 @@
 """Small vocabularies, texts and shards, made on the spot."""
 
+import gzip
 import json
+import lzma
 import os
 from pathlib import Path
 from typing import Any
@@ -50,3 +52,29 @@ def write_shards(folder: Path, **shards: Any) -> Path:
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every file of a folder, hidden ones too."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def write_text_files(folder: Path) -> list[str]:
+    """Write texts of every kind, packed and plain, and return the documents in the order of the files' names."""
+    (folder / "b").mkdir(parents=True)
+    (folder / "a.txt").write_bytes("\ufeffOne.\r\nTwo.\n".encode())
+    (folder / "b/many.txt").write_text("first\n<|endoftext|>\nsecond <|endoftext|><|endoftext|>third\n")
+    lines = [json.dumps({"text": text, "id": 3}) for text in ("x", "", "y\n<|endoftext|>")]
+    (folder / "b/c.jsonl").write_text("\n".join([*lines, "", ""]))
+    with gzip.open(folder / "d.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("Zürich")
+    with lzma.open(folder / "e.jsonl.xz", "wt", encoding="utf-8") as file:
+        file.write('{"text": "half a character: \\ud83d"}\n')
+    (folder / "f.pdf").write_bytes(b"not a text")
+    return [
+        "One.\nTwo.\n",
+        "x",
+        "",
+        "y\n<|endoftext|>",
+        "first",
+        "second ",
+        "",
+        "third",
+        "Zürich",
+        "half a character: \ud83d",
+    ]

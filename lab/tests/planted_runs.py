@@ -65,7 +65,7 @@ def _like_the_authors(spec: AlgorithmicSpec) -> dict[RunCell, CellResult]:
         if (cell.task, cell.arm) == ("modular_addition", ("mlp", "harmonic")):
             share = 0.999 if place < 14 else 0.56
         anchor = GROKKING.get((cell.task, cell.arm))
-        train, test = (anchor.train, anchor.test) if anchor else (40, 80)
+        train, test = anchor[1:] if anchor else (40, 80)
         reached = place < REACHED[cell.task, cell.arm] * len(spec.seeds) / 20
         factor = 1 + 0.5 * spread
         found[cell] = planted(

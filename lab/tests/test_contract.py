@@ -20,7 +20,6 @@ from harmax_lab.kit.store import CELL_NAME, CellResult, Run
 
 AnyExperiment = Experiment[Any, Any]
 TRAINED = [name for name, experiment in EXPERIMENTS.items() if experiment.source is None]
-PORTED = [name for name, experiment in EXPERIMENTS.items() if experiment.old_summarize is None]
 VIEWS = [name for name in EXPERIMENTS if name not in TRAINED]
 COSTS = ("waste", "cost")  # depend on the machine and on what was stacked together: the price, not the result
 
@@ -153,7 +152,6 @@ def test_missing_cells_are_no_error(experiment: AnyExperiment, smoke: Run, kept:
         experiment.draw(spec, some)
 
 
-@pytest.mark.parametrize("experiment", PORTED, indirect=True)
 def test_published_rows_give_the_same_verdicts_and_tables(
     experiment: AnyExperiment, smoke: Run, tmp_path: Path
 ) -> None:

@@ -1,5 +1,9 @@
 """harmax: harmonic loss for PyTorch. Output weights are class centers that a person can read.
 
+The names here are those that a training script needs. Other public modules are `harmax.heads` (with the registry
+`HEADS`), `harmax.kernels` (with the registry `IMPLS`), `harmax.hf`, `harmax.analysis`, `harmax.data` and
+`harmax.train`.
+
 >>> import torch
 >>> from harmax import HarmonicHead
 >>> head = HarmonicHead(16, 3)
@@ -9,21 +13,18 @@ torch.Size([8, 3])
 
 from harmax.functional import (
     LossOptions,
+    LossOutput,
     harmax,
     harmonic_logits,
     harmonic_loss,
     log_harmax,
     squared_distance,
 )
-from harmax.heads import HEADS, HarmonicHead, HarmonicLoss, LearnableHarmonicHead, replace_head
-from harmax.kernels import IMPLS
-from harmax.kernels.eager import LossOutput
+from harmax.heads import HarmonicHead, HarmonicLoss, LearnableHarmonicHead, replace_head
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "HEADS",
-    "IMPLS",
     "HarmonicHead",
     "HarmonicLoss",
     "LearnableHarmonicHead",

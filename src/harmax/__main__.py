@@ -1,4 +1,4 @@
-"""`python -m harmax`, which torchrun can start as well: the command line."""
+"""The command line as a module: `python -m harmax`, or `torchrun -m harmax` for several processes."""
 
 import sys
 

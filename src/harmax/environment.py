@@ -1,4 +1,4 @@
-"""What computes a result: device, cores, versions, commit. No dates and no names of machines."""
+"""A description of what computes a result: device, cores, versions, commit. It has no dates and no machine names."""
 
 import os
 import platform
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def choose_device(wanted: str | None = None) -> str:
-    """Return the device that is wanted, if this machine has it; without a wish cuda where there is one, else cpu."""
+    """Return the wanted device if this machine has it; without one, "cuda" if there is a GPU and "cpu" otherwise."""
     import torch
 
     gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
@@ -20,13 +20,13 @@ def choose_device(wanted: str | None = None) -> str:
     if wanted not in known:
         raise ValueError(
             f"`device` must be one that this machine has ({', '.join(known)}), got {wanted!r}; "
-            "leave it out for the best."
+            "leave it out to use the fastest."
         )
     return wanted
 
 
 def cores() -> int:
-    """Return how many cores this process may use: HARMAX_CORES, or all that it may run on.
+    """Return how many cores this process may use: HARMAX_CORES, or all that the system allows.
 
     >>> cores() >= 1
     True
@@ -34,13 +34,15 @@ def cores() -> int:
     wanted = os.environ.get("HARMAX_CORES")
     if wanted is not None:
         if not wanted.isdigit() or int(wanted) < 1:
-            raise ValueError(f"HARMAX_CORES must be a whole number from 1 on, got {wanted!r}; correct or unset it.")
+            raise ValueError(
+                f"HARMAX_CORES must be a whole number of at least 1, got {wanted!r}; correct or unset the variable."
+            )
         return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def environment(device: str | None = None) -> dict[str, Any]:
-    """Describe this process: versions, the device it computes on, threads, commit of the source."""
+    """Return a description of this process: versions, device, threads, commit of the source."""
     import torch
 
     from harmax import __version__
@@ -65,7 +67,7 @@ def _commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
-        # Fails for a copy installed under someone else's repository, whose commit would say nothing.
+        # This fails for a copy that is installed inside another repository, whose commit would mean nothing here.
         git("ls-files", "--error-unmatch", Path(__file__).name)
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")

@@ -1,4 +1,4 @@
-"""What harmax says when something is wrong: names that do not exist, damaged files, extras that are not installed."""
+"""Errors of harmax, in one grammar: what is wrong, what was expected, what to do."""
 
 import difflib
 import importlib.util
@@ -18,15 +18,15 @@ EXTRAS: dict[str, tuple[str, ...]] = {
 
 
 class DamagedError(ValueError):
-    """A stored file is missing, truncated or not what its name promises."""
+    """A stored file is missing, truncated, or has other content than its name promises."""
 
 
 class MissingExtraError(ImportError):
-    """An optional dependency is not installed; the message holds the command that installs it."""
+    """An optional dependency is not installed; the message contains the command that installs it."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that does not exist, with the nearest names that do.
+    """Return the error message for an unknown name, with the most similar known names.
 
     >>> unknown("engine", "lokal", ["local", "ray"])
     "`engine` must be one of local, ray, got 'lokal'; did you mean 'local'?"
@@ -47,13 +47,13 @@ def install_command(extra: str) -> str:
 
 
 def is_installed(extra: str) -> bool:
-    """Whether every module of an extra can be found, without importing any of them."""
+    """Return whether every module of an extra can be found; none of them is imported."""
     return all(importlib.util.find_spec(module) is not None for module in EXTRAS[extra])
 
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Surround the import of an optional module, so that its absence says what to do.
+    """Wrap the import of an optional module, so that the error for a missing one names the command to run.
 
     >>> with needs("run"):
     ...     from safetensors.numpy import load
@@ -65,16 +65,16 @@ def needs(extra: str) -> Iterator[None]:
         if module not in EXTRAS[extra]:
             raise
         raise MissingExtraError(
-            f"`{module}` must be installed for this part of harmax, and it is not; run {install_command(extra)}."
+            f"`{module}` must be installed for this part of harmax, but it is not; run {install_command(extra)}."
         ) from error
 
 
 def whole_number(name: str, value: int, *, least: int) -> int:
-    """Return a whole number (numpy's too) as an int, and refuse what is none or lies below `least`."""
+    """Return a whole number (also numpy's) as an int; refuse other types and numbers below `least`."""
     try:
         number = operator.index(value)
     except TypeError:
         raise TypeError(f"`{name}` must be a whole number, got {value!r}; pass an int.") from None
     if number < least:
-        raise ValueError(f"`{name}` must be a whole number from {least} on, got {number}; take at least {least}.")
+        raise ValueError(f"`{name}` must be a whole number of at least {least}, got {number}; pass {least} or more.")
     return number

@@ -1,6 +1,6 @@
-"""Palette, house style and parts of figures that every picture of harmax shares.
+"""Palette, style and parts of figures that every figure of harmax shares.
 
-The same head has the same color, line and name wherever it appears. matplotlib is imported on first use.
+A head has the same color, line and name in every figure. matplotlib is imported on first use.
 """
 
 import io
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HeadStyle:
-    """How one head is drawn; lines differ in dash as well as color, so that a gray print still reads."""
+    """How one head is drawn. Lines differ in dashes and in color, so a gray print stays readable."""
 
     label: str
     color: str
     line: str
 
 
-# Okabe and Ito's colors, which stay apart for every common kind of color blindness.
+# Colors of Okabe and Ito, which people with any common color blindness can tell apart.
 HEAD_STYLES: dict[str, HeadStyle] = {
     "harmonic": HeadStyle("harmonic", "#0072B2", "-"),
     "harmonic_2": HeadStyle("harmonic, exponent 2", "#CC79A7", ":"),
@@ -37,10 +37,10 @@ HEAD_STYLES: dict[str, HeadStyle] = {
     "cross_entropy_bias": HeadStyle("cross-entropy with bias", "#009E73", "-."),
 }
 
-# Tol's muted scheme: apart from one another for color-blind readers, and apart from the heads' colors.
+# Tol's muted scheme. Color-blind readers can tell these apart, also from the colors of the heads.
 CLASS_COLORS = ("#332288", "#CC6677", "#44AA99", "#999933", "#AA4499", "#88CCEE", "#882255")
 
-# Behind whatever the test shows in color.
+# Training data is gray, behind test data in color.
 TRAIN_COLOR = "#777777"
 
 STYLE: dict[Any, Any] = {
@@ -55,20 +55,20 @@ STYLE: dict[Any, Any] = {
     "figure.facecolor": "white",
     "figure.titlesize": 13,
     "figure.titleweight": "bold",
-    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same picture
     "font.size": 9.5,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.7,
     "legend.fontsize": 9,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "svg.fonttype": "path",  # text as outlines: no font has to be found by the reader's browser
+    "svg.fonttype": "path",  # text as outlines, so the reader's browser needs no font
 }
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure and the words below it: what the lines, marks and colors are."""
+    """A figure and its caption, which explains lines, marks and colors."""
 
     figure: "Figure"
     caption: str
@@ -76,7 +76,7 @@ class Picture:
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Draw inside this context to get the house's look, whatever the user's matplotlib settings are."""
+    """Draw inside this context to get the style of harmax, independent of the user's matplotlib settings."""
     with needs("figures"):
         import matplotlib
 
@@ -87,7 +87,7 @@ def house_style() -> Iterator[None]:
 
 
 def to_png(figure: "Figure") -> bytes:
-    """Return a figure as a PNG, sharp enough for a page; of 256 colors, which makes it a third of the size."""
+    """Return a figure as a PNG for a page. It has 256 colors, which cuts the size to a third."""
     with needs("figures"):
         from PIL import Image  # matplotlib's own dependency
 
@@ -101,7 +101,7 @@ def to_png(figure: "Figure") -> bytes:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Return an empty figure (inches) whose parts keep clear of one another, outside pyplot's global state."""
+    """Return an empty figure, in inches, whose parts do not overlap. It does not touch pyplot's global state."""
     with needs("figures"):
         from matplotlib.figure import Figure
 
@@ -118,20 +118,30 @@ def class_color(index: int) -> str:
 def draw_band(
     axes: "Axes", x: np.ndarray, series: Sequence[np.ndarray], *, color: str, line: str = "-", label: str = ""
 ) -> None:
-    """Draw the median of some curves as a line, their range as a band."""
+    """Draw the median of some curves as a line and their range as a band."""
     stacked = np.stack(series)
     axes.plot(x, np.median(stacked, 0), color=color, linestyle=line, label=label)
     if len(stacked) > 1:
         axes.fill_between(x, stacked.min(0), stacked.max(0), color=color, alpha=0.18, linewidth=0)
 
 
+def spaced(count: int, most: int = 160) -> np.ndarray:
+    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
+
+    >>> spaced(1000, 5)
+    array([  0,   5,  31, 177, 999])
+    """
+    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
+    return np.unique(steps) - 1
+
+
 def line_handle(label: str, color: str, line: str = "-") -> "Line2D":
-    """Return a legend's entry for a line."""
+    """Return a legend entry for a line."""
     return _line(label, color=color, linestyle=line)
 
 
 def mark_handle(label: str, marker: str, color: str, *, face: str | None = None, size: float = 6) -> "Line2D":
-    """Return a legend's entry for a mark."""
+    """Return a legend entry for a mark."""
     return _line(label, color=color, linestyle="none", marker=marker, markersize=size, markerfacecolor=face or color)
 
 

@@ -1,11 +1,13 @@
-"""Plain files: standard JSON whatever the numbers, and writes that are whole or not there."""
+"""Plain files: standard JSON also for non-finite numbers, and writes that leave a whole file or none."""
 
 import hashlib
 import json
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,14 @@ import numpy as np
 
 from harmax.errors import DamagedError
 
-# JSON has no word for these three; strings keep the file standard and the difference between them.
+# JSON cannot write these three numbers. As strings they stay apart, and the file stays standard.
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+ABANDONED_SECONDS = 3600.0
+"""A temporary file that nobody has written to for so long belongs to a process that was killed."""
 
 
 def to_json(value: Any) -> str:
-    """Write plain values as standard JSON on one line; non-finite numbers become strings.
+    """Return plain values as standard JSON on one line; non-finite numbers become strings.
 
     >>> to_json({"loss": float("nan"), "epochs": (1, 2)})
     '{"loss": "NaN", "epochs": [1, 2]}'
@@ -27,7 +31,7 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str | bytes) -> Any:
-    """Read what `to_json` wrote, non-finite numbers included.
+    """Return the values of a text that `to_json` wrote, including non-finite numbers.
 
     >>> from_json(to_json([1.5, float("-inf")]))
     [1.5, -inf]
@@ -43,7 +47,7 @@ def _encode(value: Any) -> Any:
     if isinstance(value, np.generic):
         return _encode(value.item())
     if isinstance(value, str) and value in NON_FINITE:
-        raise ValueError(f"a text must not be one of {sorted(NON_FINITE)}, got {value!r}; store the number itself.")
+        raise ValueError(f"a string must not be one of {sorted(NON_FINITE)}, got {value!r}; store the number itself.")
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
@@ -58,37 +62,64 @@ def _decode(value: Any) -> Any:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, sees the old content or the new, never a part."""
+    """Write a file so that a reader, or a crash, sees the old content or the new content, never a part of it.
+
+    Temporary files that killed processes left behind for the same path are removed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".partial")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's private mode would hide shared results from colleagues
-        os.replace(temporary, path)
+        with naming(path):
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)  # mkstemp's private mode would hide shared results from colleagues
+            os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    _sweep(path)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the path to a system error without one: "No space left on device" alone does not say where."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+def _sweep(path: Path) -> None:
+    """Remove abandoned temporary files of `write_atomically` for this path."""
+    limit = time.time() - ABANDONED_SECONDS
+    start = f".{path.name}."
+    for name in os.listdir(path.parent):
+        if name.startswith(start) and name.endswith(".partial"):
+            with suppress(OSError):  # another process may have removed it
+                if os.path.getmtime(path.parent / name) < limit:
+                    os.unlink(path.parent / name)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write plain values atomically as readable, standard JSON."""
+    """Write plain values atomically as indented, standard JSON."""
     text = json.dumps(_encode(value), allow_nan=False, indent=1)
     write_atomically(path, (text + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raise DamagedError, with the reason, where that cannot be done."""
+    """Return the values of a JSON file; raise DamagedError with path and reason if it cannot be read."""
     try:
         return from_json(path.read_bytes())
     except FileNotFoundError:
-        raise DamagedError(f"{path.name} is missing") from None
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path.name} cannot be read ({error})") from None
+        raise DamagedError(f"{path} is missing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} cannot be read ({error})") from None
 
 
 def digest(data: bytes) -> str:
-    """Return the length and checksum that `done` keeps of each file."""
+    """Return the length and the checksum of a file, as one string to store and to compare."""
     return f"{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}"

@@ -1,43 +1,62 @@
-"""Distances, HarMax and the harmonic loss as functions: checked arguments in, mathematics out.
+"""Distances, HarMax and the harmonic loss as functions. Arguments are checked here; the kernels compute.
 
-`exponent` is always the power of the *distance* (the paper's n); `softening` is added to the *squared* distance.
+`exponent` is always the power of the *distance* (the paper's n). `softening` is added to the *squared* distance.
 """
 
+# B rows (all leading dimensions flattened), D features, V classes
+
 import math
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
 from harmax.errors import unknown
-from harmax.kernels import IMPLS, OWN_DTYPES, auto
+from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
-from harmax.kernels.eager import LossOutput, Problem, above_floor, log_probabilities, logits, softened_distance
+from harmax.kernels.eager import above_floor, log_probabilities, logits, softened_distance
 from harmax.kernels.operators import is_traced
-from harmax.kernels.options import LossOptions
+from harmax.kernels.problem import LossOptions, LossOutput, Problem
+
+__all__ = [
+    "LossOptions",
+    "LossOutput",
+    "LossSettings",
+    "check_loss_settings",
+    "check_softening",
+    "harmax",
+    "harmonic_logits",
+    "harmonic_loss",
+    "log_harmax",
+    "resolve_exponent",
+    "squared_distance",
+]
 
 REDUCTIONS = ("mean", "sum", "none")
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+LARGEST = 1e30
+"""Largest exponent and softening. With larger ones the logits would not fit into float32."""
 
 
 def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:
-    """Replace None by sqrt(in_features) and refuse what is not a positive, finite number (or a 0-d tensor)."""
+    """Return the exponent, with None replaced by sqrt(in_features); refuse values that are not positive and finite."""
     if exponent is None:
         return math.sqrt(in_features)
     if isinstance(exponent, Tensor):
-        if exponent.dim() != 0 or not exponent.is_floating_point():
+        if exponent.dim() != 0 or exponent.dtype not in DTYPES:
             raise ValueError(
-                f"`exponent` must be a 0-d floating tensor, got shape {tuple(exponent.shape)} of {exponent.dtype}; "
-                "pass one exponent for all classes."
+                f"`exponent` must be a number or a 0-d floating tensor, got shape {tuple(exponent.shape)} of "
+                f"{exponent.dtype}; pass one exponent for all classes."
             )
         if exponent.device.type != "cpu" or is_traced(exponent):
             return exponent
         value = exponent.detach().item()
     else:
         value = _number("exponent", exponent)
-    if not 0 < value < math.inf:
+    if not 0 < value <= LARGEST:
         raise ValueError(
-            f"`exponent` must be a positive, finite number, got {value}; the paper uses sqrt(in_features), which is "
-            "the default."
+            f"`exponent` must be a positive number up to {LARGEST:g}, got {value}; leave it out for the paper's "
+            "sqrt(in_features)."
         )
     return exponent if isinstance(exponent, Tensor) else value
 
@@ -49,20 +68,46 @@ def _number(name: str, value: Any) -> float:
 
 
 def check_softening(softening: float) -> float:
-    """Refuse a softening that is negative or not finite."""
+    """Return the softening as a float; refuse negative, huge and non-finite values."""
     value = _number("softening", softening)
-    if not 0 <= value < math.inf:
-        raise ValueError(f"`softening` must be zero or a positive, finite number, got {value}; 0 is pure harmonic.")
+    if not 0 <= value <= LARGEST:
+        raise ValueError(
+            f"`softening` must be a number from 0 to {LARGEST:g}, got {value}; 0 gives the pure harmonic loss."
+        )
     return value
 
 
+def _check_tensor(name: str, tensor: Any) -> None:
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"`{name}` must be a tensor, got {type(tensor).__name__}; convert it with torch.as_tensor.")
+    if tensor.is_nested:
+        raise TypeError(f"`{name}` must be an ordinary tensor, got a nested one; concatenate its rows first.")
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"`{name}` must be a dense tensor, got {tensor.layout}; convert it with .to_dense().")
+
+
+def _check_floating(name: str, tensor: Tensor) -> None:
+    _check_tensor(name, tensor)
+    if tensor.dtype not in DTYPES:
+        raise TypeError(
+            f"`{name}` must be a float16, bfloat16, float32 or float64 tensor, got {tensor.dtype}; convert it with "
+            ".float()."
+        )
+
+
+def _check_device(name: str, tensor: Tensor, input: Tensor) -> None:
+    if tensor.device != input.device:
+        raise ValueError(
+            f"`{name}` must be on the device of `input` ({input.device}), got {tensor.device}; move one of them with "
+            ".to(...)."
+        )
+
+
 def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = True) -> tuple[Tensor, Tensor]:
-    """Check the operands of a distance and give them as matrices, if `wide` of one dtype, float32 or float64."""
-    for label, tensor in (("input", input), (name, weight)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"`{label}` must be a tensor, got {type(tensor).__name__}; convert it with torch.tensor.")
-        if not tensor.is_floating_point():
-            raise TypeError(f"`{label}` must be a floating tensor, got {tensor.dtype}; convert it with .float().")
+    """Check vectors and centers and return them as matrices; with `wide` both in one dtype, float32 or float64."""
+    _check_floating("input", input)
+    _check_floating(name, weight)
+    _check_device(name, weight, input)
     if weight.dim() != 2 or not weight.shape[0] or not weight.shape[1]:
         raise ValueError(
             f"`{name}` must have shape (classes, features) with at least one of each, got {tuple(weight.shape)}; "
@@ -78,17 +123,18 @@ def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = T
 
 
 def _wide(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in one dtype, float32 or float64."""
+    """Return both in one dtype, float32 or float64."""
     dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
     return x_BD.to(dtype), w_VD.to(dtype)
 
 
 def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
-    r"""Squared Euclidean distance of every input vector to every center, exact near zero.
+    r"""Return the squared Euclidean distance of every vector to every center, exact near zero.
 
     .. math:: s_{ij} = \|x_i - w_j\|^2
 
-    float32 at least, whatever autocast says; half-precision inputs give the float32 distance of their rounded values.
+    The result is float32 or float64, also under autocast. For half-precision inputs it is the exact distance of the
+    rounded values.
 
     Args:
         input: vectors, (..., D).
@@ -107,7 +153,7 @@ def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
 def harmonic_logits(
     input: Tensor, weight: Tensor, *, exponent: float | Tensor | None = None, softening: float = 0.0
 ) -> Tensor:
-    r"""Logits whose softmax is HarMax.
+    r"""Return logits whose softmax is HarMax.
 
     .. math:: z_{ij} = -\tfrac{n}{2} \log(\|x_i - w_j\|^2 + a)
 
@@ -115,27 +161,27 @@ def harmonic_logits(
         input: vectors x, (..., D).
         weight: centers w, (V, D).
         exponent: n, the power of the distance; None means sqrt(D).
-        softening: a, added to the squared distance; above 0 the kernel is Student's t.
+        softening: a, added to the squared distance. Above 0 the kernel is Student's t.
 
     Returns:
-        Logits, (..., V), float32 or float64. A distance of zero counts as a tiny one, so they are finite.
+        Logits, (..., V), float32 or float64. They are always finite: a distance of zero counts as a tiny distance.
 
     >>> harmonic_logits(torch.tensor([0.0]), torch.tensor([[1.0], [2.0]]), exponent=1).softmax(-1)
     tensor([0.6667, 0.3333])
     """
-    exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
     x_BD, w_VD = _flat(input, weight)
+    exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
     z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent)
     return z_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
-    r"""Logarithm of HarMax, exact in relative terms where a probability is close to 1.
+    r"""Return the logarithm of HarMax. Near a probability of 1 it keeps its relative precision.
 
     .. math:: \log p_i = -n \log d_i - \log \sum_j d_j^{-n}
 
     Args:
-        distance: distances d >= 0 (not squared), any shape. Zeros share all the probability among themselves.
+        distance: distances d >= 0 (not squared), any shape. Classes at distance 0 share all the probability.
         exponent: n.
         dim: the dimension of the classes.
 
@@ -143,24 +189,23 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
     tensor([-1.0000e-12, -2.7631e+01])
     """
     if exponent is None:
-        raise TypeError("`exponent` must be a number, got None; there are no features here to take a default from.")
+        raise TypeError("`exponent` must be a number, got None; a distance has no width to derive a default from.")
     resolved = resolve_exponent(exponent, 1)
-    if not distance.is_floating_point():
-        raise TypeError(f"`distance` must be a floating tensor, got {distance.dtype}; convert it with .float().")
+    _check_floating("distance", distance)
     if distance.device.type == "cpu" and not is_traced(distance) and (distance < 0).any():
-        raise ValueError(f"`distance` must not be negative, got {distance.min().item()}; take a norm or a square root.")
+        raise ValueError(f"`distance` must not be negative, got {distance.min().item()}; pass a norm.")
     d = distance.to(torch.promote_types(distance.dtype, torch.float32)).movedim(dim, -1)
     log_p_BV, _ = log_probabilities(above_floor(d).reshape(-1, d.shape[-1]), 2 * resolved)
     return log_p_BV.reshape(d.shape).movedim(-1, dim)
 
 
 def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
-    r"""HarMax: probabilities that fall with a power of the distance.
+    r"""Return HarMax: probabilities that fall with a power of the distance.
 
     .. math:: p_i = d_i^{-n} / \sum_j d_j^{-n}
 
     Args:
-        distance: distances d >= 0 (not squared), any shape. Zeros share all the probability among themselves.
+        distance: distances d >= 0 (not squared), any shape. Classes at distance 0 share all the probability.
         exponent: n.
         dim: the dimension of the classes.
 
@@ -173,8 +218,11 @@ def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tens
 
 
 def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int, check: bool | None) -> None:
+    _check_tensor("target", target)
+    _check_device("target", target, input)
     leading = tuple(input.shape[:-1])
     if target.is_floating_point():
+        _check_floating("target", target)
         if tuple(target.shape) != (*leading, classes):
             raise ValueError(
                 f"`target` of class probabilities must have shape {(*leading, classes)} to match `input` "
@@ -182,7 +230,8 @@ def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int
             )
         if ignore_index >= 0:
             raise ValueError(
-                f"`ignore_index` must be left out with class probabilities, got {ignore_index}; give such rows zeros."
+                f"`ignore_index` must be left out with class probabilities, got {ignore_index}; fill the rows to "
+                "ignore with zeros."
             )
         return
     if target.dtype != torch.int64:
@@ -194,27 +243,72 @@ def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int
         )
     if check is None:
         check = target.device.type == "cpu" and not is_traced(target)
-    if not check:
-        return
+    if check:
+        _check_indices(target, classes, ignore_index)
+
+
+def _check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
     must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
-    remedy = "check the labels or the number of rows of `linear_weight`."
+    remedy = "check the labels and the number of rows of `linear_weight`."
     wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
     if torch.compiler.is_compiling():
-        torch._assert_async(~wrong.any(), f"{must}, got another; {remedy}")
+        _assert_in_graph(~wrong.any(), f"{must}, got another index; {remedy}")
     elif wrong.any():
         raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
 
 
+def _assert_in_graph(condition: Tensor, message: str) -> None:
+    """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
+    torch._assert_async(condition, message)  # torch has no public name for it
+
+
 def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> None:
-    """Refuse names and shares that `harmonic_loss` does not know."""
+    """Refuse a reduction, an implementation or a label smoothing that `harmonic_loss` does not know."""
     if reduction not in REDUCTIONS:
         raise ValueError(unknown("reduction", reduction, REDUCTIONS))
     if impl != "auto" and impl not in IMPLS:
         raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
     if not 0.0 <= _number("label_smoothing", label_smoothing) <= 1.0:
-        raise ValueError(f"`label_smoothing` must lie in 0..1, got {label_smoothing}; it is a share of the target.")
+        raise ValueError(
+            f"`label_smoothing` must be a number from 0 to 1, got {label_smoothing}; it is a share of the target."
+        )
 
 
+class LossSettings(TypedDict, total=False):
+    """Keyword arguments of `harmonic_loss`, for functions that pass them on."""
+
+    exponent: float | Tensor | None
+    softening: float
+    weight: Tensor | None
+    reduction: str
+    ignore_index: int
+    label_smoothing: float
+    impl: str
+    options: LossOptions | None
+
+
+@overload
+def harmonic_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    return_stats: Literal[False] = ...,
+    **settings: Unpack[LossSettings],
+) -> Tensor: ...
+@overload
+def harmonic_loss(
+    input: Tensor,
+    linear_weight: Tensor,
+    target: Tensor,
+    *,
+    return_stats: Literal[True],
+    **settings: Unpack[LossSettings],
+) -> LossOutput: ...
+@overload
+def harmonic_loss(
+    input: Tensor, linear_weight: Tensor, target: Tensor, *, return_stats: bool, **settings: Unpack[LossSettings]
+) -> Tensor | LossOutput: ...
 def harmonic_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -230,12 +324,12 @@ def harmonic_loss(
     options: LossOptions | None = None,
     return_stats: bool = False,
 ) -> Tensor | LossOutput:
-    r"""Harmonic loss of vectors against class centers, without a (tokens, classes) matrix where that is large.
+    r"""Return the harmonic loss of vectors against class centers. It never stores a large (tokens, classes) matrix.
 
     .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
 
-    It is ``F.cross_entropy(harmonic_logits(input, linear_weight), target)``, class dimension last, and treats targets,
-    weights, smoothing and reductions as that does; a small loss keeps its relative precision besides.
+    The value is ``F.cross_entropy(harmonic_logits(input, linear_weight), target)`` with the class dimension last.
+    Targets, class weights, smoothing and reductions mean the same as there. A small loss keeps its relative precision.
 
     Args:
         input: vectors x, (..., D).
@@ -245,15 +339,15 @@ def harmonic_loss(
         softening: a, added to the squared distance.
         weight: a factor per class, (V,).
         reduction: "mean", "sum" or "none".
-        ignore_index: rows with this target count for nothing.
-        label_smoothing: share of the target spread evenly over all classes, 0 to 1.
-        impl: a name in `harmax.kernels.IMPLS`, or "auto" (`harmax doctor` says what it takes and why).
+        ignore_index: rows with this target are left out.
+        label_smoothing: share of the target that is spread evenly over all classes, 0 to 1.
+        impl: a name in `harmax.kernels.IMPLS`, or "auto". `harmax doctor` reports what "auto" chooses and why.
         options: how to compute; see `LossOptions`.
-        return_stats: also return, per row and without gradient, the log-sum-exp of the logits and whether the nearest
-            center is the target's.
+        return_stats: also return two statistics per row, without gradient: the log-sum-exp of the logits, and whether
+            the nearest center is the center of the target.
 
     Returns:
-        The loss, a scalar or (...) with reduction="none"; with `return_stats` a `LossOutput` (loss, logsumexp, hit).
+        The loss: a scalar, or (...) with reduction="none". With `return_stats` a `LossOutput` (loss, logsumexp, hit).
 
     >>> x, centers = torch.tensor([[0.0, 1e-6]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]])
     >>> harmonic_loss(x, centers, torch.tensor([0]), exponent=2)
@@ -261,15 +355,15 @@ def harmonic_loss(
     """
     options = options or LossOptions()
     if not isinstance(options, LossOptions):
-        raise TypeError(f"`options` must be a LossOptions, got {type(options).__name__}; see harmax.LossOptions.")
+        raise TypeError(
+            f"`options` must be a LossOptions, got {type(options).__name__}; build one with harmax.LossOptions(...)."
+        )
     softening = check_softening(softening)
     x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
-    if weight is not None and (not isinstance(weight, Tensor) or tuple(weight.shape) != (classes,)):
-        came = tuple(weight.shape) if isinstance(weight, Tensor) else type(weight).__name__
-        raise ValueError(f"`weight` must be a tensor of shape ({classes},), got {came}; give one factor per class.")
+    _check_class_weight(weight, classes, input)
     indexed = not target.is_floating_point()
     dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
     if impl == "auto":
@@ -292,3 +386,14 @@ def harmonic_loss(
     output = IMPLS[impl](problem, options)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss
+
+
+def _check_class_weight(weight: Tensor | None, classes: int, input: Tensor) -> None:
+    if weight is None:
+        return
+    _check_tensor("weight", weight)
+    _check_device("weight", weight, input)
+    if tuple(weight.shape) != (classes,):
+        raise ValueError(
+            f"`weight` must have shape ({classes},), got {tuple(weight.shape)}; give one factor per class."
+        )

@@ -1,4 +1,4 @@
-"""What other installed packages add to harmax: verbs, benchmarks and the like, found through entry points.
+"""Verbs, benchmarks and other parts that installed packages add to harmax through entry points.
 
 A package names a group and an object in its metadata:
 
@@ -11,5 +11,5 @@ from typing import Any
 
 
 def plugins(group: str) -> dict[str, Any]:
-    """Load what installed packages register under `harmax.<group>`, by the name they give it."""
+    """Return the objects that installed packages register under `harmax.<group>`, by their names."""
     return {entry.name: entry.load() for entry in sorted(entry_points(group=f"harmax.{group}"))}

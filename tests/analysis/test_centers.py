@@ -124,8 +124,8 @@ def test_components_found_before_are_used() -> None:
 @pytest.mark.parametrize(
     ("embedding", "tokens", "count", "message"),
     [
-        (np.eye(3), [3], 1, r"one or more of 0 to 2, got \[3\]"),
-        (np.eye(3), [-1], 1, "one or more of 0 to 2"),
+        (np.eye(3), [3], 1, r"`tokens` must be .*0 to 2, got \[3\]"),
+        (np.eye(3), [-1], 1, "`tokens` must be .*0 to 2"),
         (np.eye(3), [0.5], 1, "must be whole numbers"),
         (np.eye(3), [], 1, "must be whole numbers"),
         (np.eye(3), [0], 0, "`count` must be at least 1"),

@@ -118,13 +118,13 @@ def test_other_groups_work_too() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: best_cosets(noise(23, 4), S4), "`points` must be 24, one a permutation, got 23"),
+        (lambda: best_cosets(noise(23, 4), S4), "`points` must hold 24 points.*got 23"),
         (lambda: best_cosets(noise(23, 4), S4[1:]), "all 24 permutations, each once, got 23"),
         (lambda: best_cosets(noise(24, 4), S4[[0, *range(23)]]), "got 24 of which 23 are different"),
         (lambda: best_cosets(noise(24, 4), S4 + 1), "count from 0"),
         (lambda: best_cosets(noise(24, 4) * np.nan, S4), "NaN or infinity in 24 of 24 rows"),
         (lambda: best_cosets(noise(24, 4), S4, draws=-1), "`draws` must not be negative"),
-        (lambda: best_cosets(noise(2, 4), symmetric_group(2)), "at least 3 things, got 2"),
+        (lambda: best_cosets(noise(2, 4), symmetric_group(2)), "`permutations` must have at least 3.*got 2"),
         (lambda: silhouette(noise(4, 2), [0, 0, 0, 0]), "2 to 3 classes, got 1"),
         (lambda: silhouette(noise(4, 2), [0, 1, 2, 3]), "2 to 3 classes, got 4"),
         (lambda: silhouette(noise(4, 2), [[0, 1, 2, 3]]), r"`labels` must have shape \(4,\)"),

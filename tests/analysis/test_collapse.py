@@ -136,16 +136,16 @@ def test_the_nearest_mean_is_that_of_brute_force(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"kind": "center"}, "one of linear, centers, got 'center'"),
+        ({"kind": "center"}, "`kind` must be one of linear, centers, got 'center'"),
         ({"features": np.ones(4)}, r"`features` must have shape \(images, features\), got \(4,\)"),
-        ({"features": np.ones((240, 3))}, "class means that differ, got all alike"),
+        ({"features": np.ones((240, 3))}, "`features` must have class means that differ"),
         ({"features": np.full((240, 3), np.nan)}, "must be finite"),
-        ({"labels": np.zeros(240, dtype=int)}, "2 or more classes at least once, got 1 of 1"),
-        ({"labels": 2 * (np.arange(240) % 2)}, "got 2 of 3; number the classes without gaps"),
-        ({"labels": np.arange(240) % 3 - 1}, "classes from 0 on, got -1"),
+        ({"labels": np.zeros(240, dtype=int)}, "`labels` must have 2 or more classes.*got 1 of 1"),
+        ({"labels": 2 * (np.arange(240) % 2)}, "`labels` must have .*without gaps, got 2 of 3"),
+        ({"labels": np.arange(240) % 3 - 1}, "`labels` must not be negative, got -1"),
         ({"labels": [0, 1]}, r"shape \(240,\)"),
         ({"weights": np.ones((3, 7))}, r"`weights` must have shape \(4, 7\).* got \(3, 7\)"),
-        ({"weights": np.ones((4, 7)), "kind": "centers"}, "`weights` must not all be alike"),
+        ({"weights": np.ones((4, 7)), "kind": "centers"}, "`weights` must not be all equal"),
         ({"predicted": [0]}, r"`predicted` must have shape \(240,\)"),
     ],
 )

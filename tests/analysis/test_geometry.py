@@ -155,7 +155,7 @@ def test_tree_distances_agree_with_a_walk() -> None:
 
 
 def family(spread: float = 0.4) -> np.ndarray:
-    """Return a tree drawn as one does: a row a generation, children below their parents."""
+    """Return a tree drawn as one does: one row per generation, children below their parents."""
     across = np.zeros(31)
     for node in range(1, 31):
         side = 1 if node % 2 else -1
@@ -286,13 +286,13 @@ def broken(points: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: circle_fit(broken(wave(1)), RESIDUES, PRIME), "NaN or infinity in 1 of 31 rows; leave a diverged run"),
+        (lambda: circle_fit(broken(wave(1)), RESIDUES, PRIME), "`points` must be finite.* 1 of 31 rows"),
         (lambda: circle_fit(wave(1)[:3], RESIDUES[:3], PRIME), "at least 4 points, got 3"),
         (lambda: circle_fit(wave(1), RESIDUES[:-1], PRIME), r"`residues` must have shape \(31,\)"),
         (lambda: circle_fit(wave(1), RESIDUES / 2, PRIME), "`residues` must be whole numbers"),
         (lambda: circle_fit(wave(1), RESIDUES + 1, PRIME), "`residues` must be 0 to 30, got 1 to 31"),
         (lambda: circle_fit(wave(1), RESIDUES % 2, 2), "`modulus` must be at least 3"),
-        (lambda: lattice_fit(noise(25, 3), GRID[:, :1]), r"of shape \(25, 2\), got \(25, 1\)"),
+        (lambda: lattice_fit(noise(25, 3), GRID[:, :1]), r"`coordinates` must .*shape \(25, 2\), got \(25, 1\)"),
         (lambda: lattice_fit(noise(25, 3), GRID * [1, 0]), "must span a plane"),
         (lambda: lattice_fit(broken(noise(25, 3)), GRID), "NaN or infinity"),
         (lambda: tree_fit(family(), DEPTH + 1, PARENT[::-1]), "`depth` must grow by 1 from parent to child"),

@@ -156,7 +156,7 @@ def test_a_score_that_knows_its_errors_leaves_them_out() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: auroc([], [1.0]), r"`inside` must hold one number an image, at least one, got shape \(0,\)"),
+        (lambda: auroc([], [1.0]), r"`inside` must hold one number per image.*got shape \(0,\)"),
         (lambda: auroc([1.0], [[1.0]]), r"`outside` must hold .* got shape \(1, 1\)"),
         (lambda: detection([1.0, np.nan], [1.0]), "got NaN"),
         (lambda: fpr_at_tpr([1.0], [0.0], 95), "`tpr` must be above 0 and at most 1, got 95"),

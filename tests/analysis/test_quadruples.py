@@ -37,7 +37,7 @@ def test_where_quadruples_are_few_all_are_there() -> None:
     # All but a few of many are of no use, and these few are found.
     pairs = np.concatenate([np.stack([np.arange(500)] * 2, 1), [[1000, 1001], [1002, 1003], [1004, 1005]]])
     assert len(sample_quadruples(pairs, 3).tokens) == 3
-    with pytest.raises(ValueError, match="at least one quadruple that is distinct, got none of 500 pairs"):
+    with pytest.raises(ValueError, match="`pairs` must form at least one distinct quadruple, got none"):
         sample_quadruples(pairs[:500], 3)
 
 
@@ -72,9 +72,9 @@ def test_a_null_replaces_the_last_word_by_the_partner_of_a_third(keep: str) -> N
 
 
 def test_a_null_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="must have a third pair whose partner"):
+    with pytest.raises(ValueError, match="`pairs` must have a third pair"):
         null_quadruples(sample_quadruples(PAIRS[:2]), PAIRS[:2])
-    with pytest.raises(ValueError, match="must be those that the quadruples were drawn from"):
+    with pytest.raises(ValueError, match="`pairs` must be the pairs that the quadruples were drawn from"):
         null_quadruples(sample_quadruples(PAIRS), PAIRS[:10])
 
 
@@ -145,14 +145,14 @@ def test_the_share_of_values_up_to_a_threshold() -> None:
 def test_bad_input_is_refused() -> None:
     quadruples = sample_quadruples(PAIRS, 10)
     for call, message in (
-        (lambda: sample_quadruples(PAIRS[:1]), r"shape \(pairs, 2\) with 2 or more, got \(1, 2\)"),
+        (lambda: sample_quadruples(PAIRS[:1]), r"`pairs` must have shape \(pairs, 2\).*got \(1, 2\)"),
         (lambda: sample_quadruples([["a", "b"]] * 3), "must be tokens, got <U1; encode"),
         (lambda: sample_quadruples(PAIRS, 0), "`count` must be at least 1"),
         (lambda: sample_quadruples(PAIRS, keep="distinkt"), "did you mean 'distinct'"),
-        (lambda: median_interval([1.0], quadruples), "must be 10 finite numbers, one a quadruple, got 1"),
+        (lambda: median_interval([1.0], quadruples), "must be 10 finite numbers.*got 1"),
         (lambda: median_interval(np.full(10, np.nan), quadruples), "got 10 NaN"),
         (lambda: median_interval(np.ones(10), quadruples, draws=0), "`draws` must be at least 1"),
-        (lambda: empirical_cdf([], 1.0), "one or more, got"),
+        (lambda: empirical_cdf([], 1.0), "`values` must have .*at least one number, got"),
     ):
         with pytest.raises(ValueError, match=message):
             call()

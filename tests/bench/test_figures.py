@@ -1,5 +1,6 @@
 """Figures and tables of the loss on a GPU show every row that was measured, where it was measured."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import build
 from harmax.bench import figures
 from harmax.bench.loss import IN_SWEEP, ON_GPU, Shape
+from pages import benchmarks, site
 
 SIZES = {
     "tokens": [Shape(tokens, 768, 50304) for tokens in (2048, 8192, 16384, 65536)],
@@ -142,7 +144,7 @@ def test_a_curve_may_end_early() -> None:
     ],
 )
 def test_no_sweep_is_an_error_that_says_what_to_run(along: str, keep: Callable[[dict[str, Any]], bool]) -> None:
-    with pytest.raises(ValueError, match=rf"must hold a sweep over {along}: .* got [01]; run `harmax bench loss"):
+    with pytest.raises(ValueError, match=rf"`rows` must hold a sweep over {along}.* got [01]; run `harmax bench loss"):
         figures.draw_sweep([found for found in everything() if keep(found)])
 
 
@@ -181,29 +183,38 @@ def test_the_same_rows_give_the_same_files(tmp_path: Path) -> None:
         assert one.read_bytes() == two.read_bytes()
 
 
-def test_the_readme_has_a_line_an_anchor_and_implementation() -> None:
+def test_the_page_of_benchmarks_has_a_line_per_anchor_and_implementation() -> None:
     rows = [r | {"error": None} if r["impl"] == "triton_lean" else r for r in everything() if r["impl"] != "liger"]
-    section = build.gpu_section(rows)
+    section = benchmarks.gpu_summary(rows)
     lines = [line for line in section.splitlines() if line.startswith(tuple(f"| {shape.tokens} x" for shape in ON_GPU))]
-    assert len(lines) == len(ON_GPU) * (len(build.IN_README) - 1)
+    assert len(lines) == len(ON_GPU) * (len(benchmarks.SHOWN_ON_GPU) - 1)
     fast = row("triton_fast", ON_GPU[0])
     costs = f"{fast['ms_p50']:.1f} | 1.62 | 2.5 | {fast['peak_mib'] + fast['gradients_mib']:.0f} | 4e-03 |"
     assert f"| 16384 x 768 x 50304 | harmonic, triton fast | {costs}" in lines
     assert all(line.endswith("|  |") for line in lines if "lean" in line), "what is not known is left open"
-    assert "Abacus 9, bfloat16, torch 2.11.0, with Cut Cross-Entropy (CCE)." in section
-    assert "loss_sweep.png" in section
+    assert "Abacus 9, bfloat16, torch 2.11.0, beside Cut Cross-Entropy (CCE)." in section
 
 
-def test_the_page_of_benchmarks_has_every_row() -> None:
+def test_the_page_of_figures_has_every_row() -> None:
     rows = everything()
-    page = build.bench_page(rows)
+    page = benchmarks.figures_page(rows)
     assert page.count("\n| ") == len(rows) + 1
     assert "(loss_sweep.png)" in page
     assert "(loss_anchors.png)" in page
 
 
-def test_without_a_gpu_the_readme_says_nothing_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "ON_GPU", tmp_path / "loss-cuda.jsonl")
-    text = "a\n\n<!-- bench-gpu: made -->\n\nold\n\n<!-- /bench-gpu -->\n"
-    assert build.readme(text) == "a\n\n<!-- bench-gpu: made -->\n<!-- /bench-gpu -->\n"
-    assert not any("benchmarks" in path.parts for path in build.pages())
+def test_without_a_gpu_the_pages_say_nothing_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(site.MEASURED / "loss-cpu.jsonl", tmp_path)
+    monkeypatch.setattr(site, "MEASURED", tmp_path)
+    assert benchmarks.gpu_summary(benchmarks.gpu_rows()) == benchmarks.gpt2_table() == benchmarks.vision_table() == ""
+    costs = benchmarks.costs_table()
+    assert "CPU cores" in costs
+    assert "H200" not in costs
+    text = "a\n\n<!-- loss-cuda: made -->\n\nold\n\n<!-- /loss-cuda -->\n"
+    assert site.filled(text, {"loss-cuda": ""}) == "a\n\n<!-- loss-cuda: made -->\n<!-- /loss-cuda -->\n"
+    assert site.FIGURES / "README.md" not in build.pages()
+
+
+def test_a_page_that_lost_a_marker_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"must have the markers of 'costs' once, got them 0 times"):
+        site.filled("no markers here", {"costs": "a table"})

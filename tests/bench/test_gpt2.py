@@ -1,31 +1,17 @@
-"""`harmax bench gpt2`: a row a subject, in turns, each with its own memory."""
+"""`harmax bench gpt2`: one row per subject, each with its own memory."""
 
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
-from harmax.bench import BenchOptions, gpt2, measure
+from harmax.bench import BenchOptions, gpt2
 from harmax.cli.main import main
-from harmax.train.step import TrainingStep
-from threads import one_thread
-
-__all__ = ["one_thread"]
+from harmax.train.language.step import LanguageStep
 
 SMOKE = BenchOptions(smoke=True)
-
-
-@pytest.fixture(autouse=True)
-def variables() -> Iterator[None]:
-    """The profiler is told by a variable to be quiet."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def test_smoke_prints_a_row_for_each_head(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,26 +35,6 @@ def test_on_a_gpu_it_is_gpt2_small_as_pretrain_trains_it() -> None:
     assert list(gpt2.SUBJECTS) == ["cross_entropy", "fused", "eager_compiled"]
 
 
-def test_subjects_take_turns_and_the_first_round_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, order = [0.0], []
-
-    def takes(name: str, seconds: float) -> Any:
-        def step() -> None:
-            order.append(name)
-            now[0] += seconds if len(order) > 4 else 1000
-
-        return step
-
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: now[0])
-    steps = {"a": takes("a", 0.002), "b": takes("b", 0.003)}
-    times = measure.time_blocks(steps, count=2, rounds=3, device=torch.device("cpu"))
-    assert "".join(order) == "aabb" * 4
-    assert {name: [round(value, 6) for value in values] for name, values in times.items()} == {
-        "a": [2, 2, 2],
-        "b": [3, 3, 3],
-    }
-
-
 def test_the_peak_has_parameters_moments_and_gradients_of_this_subject_alone() -> None:
     spec = replace(gpt2.SMOKE, head="linear", n_embd=64, vocab=4000, sequences=1, micro_batch=1, context=4)
     batches = gpt2.make_batches(spec, torch.device("cpu"))
@@ -83,14 +49,14 @@ def test_the_peak_has_parameters_moments_and_gradients_of_this_subject_alone() -
 
 
 def test_what_does_not_fit_has_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = TrainingStep.__call__
+    take = LanguageStep.__call__
 
-    def run_out(self: TrainingStep, *arguments: Any) -> Any:
+    def run_out(self: LanguageStep, *arguments: Any) -> Any:
         if self._spec.head == "harmonic":
             raise torch.OutOfMemoryError("no room")
         return take(self, *arguments)
 
-    monkeypatch.setattr(TrainingStep, "__call__", run_out)
+    monkeypatch.setattr(LanguageStep, "__call__", run_out)
     assert [row["loss"] for row in gpt2.rows(SMOKE)] == ["cross_entropy"]
 
 

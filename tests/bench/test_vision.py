@@ -1,7 +1,5 @@
-"""`harmax bench vision`: a row a head, in turns, each with its own memory."""
+"""`harmax bench vision`: one row per head, each with its own memory."""
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +8,8 @@ import torch
 
 from harmax.bench import BenchOptions, vision
 from harmax.train.vision.step import VisionStep
-from threads import one_thread
-
-__all__ = ["one_thread"]
 
 SMOKE = BenchOptions(smoke=True)
-
-
-@pytest.fixture(autouse=True)
-def variables() -> Iterator[None]:
-    """The profiler is told by a variable to be quiet."""
-    before = dict(os.environ)
-    yield
-    os.environ.clear()
-    os.environ.update(before)
 
 
 def test_smoke_has_a_row_for_each_head() -> None:

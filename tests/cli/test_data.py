@@ -61,7 +61,7 @@ def test_the_data_folders_vocabulary_is_found(texts: Path, monkeypatch: pytest.M
 
 def test_no_document_for_validation_is_said(texts: Path, capsys: Capture) -> None:
     assert prepare(texts, "--validation", "0") == 0
-    assert "no document fell to val" in capsys.readouterr().err
+    assert "the split val got no document; raise `--validation`" in capsys.readouterr().err
 
 
 def test_packed_shards_and_their_check(tmp_path: Path, capsys: Capture) -> None:
@@ -78,7 +78,7 @@ def test_packed_shards_and_their_check(tmp_path: Path, capsys: Capture) -> None:
     assert main(["data", "text", out, "--check"]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "val.bin must have the sha256 that shards.json lists" in printed.err
+    assert "val.bin must have the sha256 in shards.json" in printed.err
 
 
 @pytest.mark.parametrize(

@@ -49,16 +49,16 @@ def test_the_folder_is_the_one_the_environment_names(tmp_path: Path, monkeypatch
 
 
 def test_a_missing_task_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"function_vectors/antonym\.json\.gz must lie in .*, got neither"):
+    with pytest.raises(FileNotFoundError, match=r"function_vectors/antonym\.json\.gz must be in .*neither is there"):
         load_pairs("antonym", tmp_path)
     with pytest.raises(ValueError, match="did you mean 'antonym'"):
         load_pairs("antonyms", tmp_path)
 
 
 BROKEN = {
-    "cut short": (gzip.compress(json.dumps(ROWS).encode())[:-20], "must be whole"),
-    "not packed": (b"not a packed file", "must be whole"),
-    "not text": (gzip.compress(b"\xff\xfe\x00"), "must be whole and UTF-8"),
+    "cut short": (gzip.compress(json.dumps(ROWS).encode())[:-20], "json.gz must be a whole gzip file"),
+    "not packed": (b"not a packed file", "json.gz must be a whole gzip file"),
+    "not text": (gzip.compress(b"\xff\xfe\x00"), "json.gz must be UTF-8"),
     "not JSON": (gzip.compress(b'[{"input": "a"'), "must be JSON"),
     "empty": (gzip.compress(b"[]"), "must be a list of word pairs"),
     "no list": (gzip.compress(b'{"input": "a", "output": "b"}'), "must be a list of word pairs, got dict"),

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from harmax import HEADS, HarmonicHead, LossOptions, harmonic_loss, squared_distance
+from harmax import HarmonicHead, LossOptions, harmonic_loss, squared_distance
+from harmax.heads import HEADS
 from harmax.kernels import distance
 from oracle import ANYWHERE
 

@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from harmax import LossOptions, harmonic_loss
-from harmax.kernels import choose
-from harmax.kernels.options import MODES
+from harmax.kernels import MODES, choose
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 every_mode = pytest.mark.parametrize("mode", MODES)

@@ -197,9 +197,9 @@ def test_weights_start_as_gpt2s():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (dict(exponent=0.0), "`exponent` must be a positive, finite number, got 0.0"),
-        (dict(softening=-1.0), "`softening` must be zero or a positive, finite number, got -1.0"),
-        (dict(pad_vocab_to_multiple_of=0), "`pad_vocab_to_multiple_of` must be a whole number from 1 on, got 0"),
+        (dict(exponent=0.0), "`exponent` must be a positive number.*got 0.0"),
+        (dict(softening=-1.0), "`softening` must be .*got -1.0"),
+        (dict(pad_vocab_to_multiple_of=0), "`pad_vocab_to_multiple_of` must be .*got 0"),
     ],
 )
 def test_settings_that_make_no_head_are_refused(settings, words):
@@ -210,7 +210,7 @@ def test_settings_that_make_no_head_are_refused(settings, words):
 def test_tokens_beyond_the_vocabulary_are_refused_also_where_a_padding_row_exists():
     gpt, ids = model(), tokens()
     ids[1, 3] = VOCABULARY
-    with pytest.raises(ValueError, match=r"`input_ids` must lie below vocab_size \(50\), got 50"):
+    with pytest.raises(ValueError, match=r"`input_ids` must be .*vocab_size \(50\), got 50"):
         gpt(ids)
     with pytest.raises(ValueError, match="`target` must hold class indices from 0 to 49"):
         gpt(tokens(), labels=ids)

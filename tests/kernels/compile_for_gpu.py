@@ -1,10 +1,12 @@
-"""Compile every kernel of the fused loss for a GPU that need not be there: python tests/compile_for_gpu.py DTYPE.
+"""Compile every kernel of the fused loss for a GPU, on a machine without one: python compile_for_gpu.py DTYPE.
 
-The interpreter forgives what the compiler does not (types that change in a loop, for one). Signatures are those of real
-launches: the engine runs on the CPU, with launches that compile and products that are left out. Prints a line a kernel.
+The interpreter accepts code that the compiler refuses (a type that changes in a loop, for example). The signatures are
+those of real launches: the engine runs on the CPU, launches only compile, and products are left out. Prints one line
+per kernel: its name and the size of its code.
 """
 
 import sys
+from collections import ChainMap
 from typing import Any
 
 import torch
@@ -13,10 +15,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from harmax import LossOptions, harmonic_loss
-from harmax.kernels import triton as implementation
-from harmax.kernels import triton_engine
-from harmax.kernels.options import MODES
-from harmax.kernels.triton_launch import Launcher
+from harmax.kernels import MODES
+from harmax.kernels.triton import launch, products, support
+from harmax.kernels.triton.launch import Launcher
 
 TARGET = GPUTarget("cuda", 90, 32)
 TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32"}
@@ -28,12 +29,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
 done: set[Any] = set()
 
 
-def compile_instead(self: Launcher, kernel: Any, grid: Any, *args: Any, size: Any = (), **constants: Any) -> None:
+def compile_instead(
+    self: Launcher, kernel: Any, grid: Any, *groups: Any, size: Any = (), num_warps: int = 4, **own: Any
+) -> None:
     """Compile what would be launched, once."""
+    given = ChainMap(own, *groups)
     signature, values, attributes = {}, {}, {}
-    for index, name in enumerate(kernel.arg_names):
-        value = args[index] if index < len(args) else constants.get(name)
-        if index >= len(args) or value is None:
+    for index, parameter in enumerate(kernel.params):
+        name, value = parameter.name, given[parameter.name]
+        if parameter.is_constexpr or value is None:
             signature[name], values[index,] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name] = "*" + TYPES[value.dtype]
@@ -45,19 +49,19 @@ def compile_instead(self: Launcher, kernel: Any, grid: Any, *args: Any, size: An
     if key not in done:
         done.add(key)
         source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
-        options = {"num_warps": constants["num_warps"]} if "num_warps" in constants else {}
-        compiled = triton.compile(source, target=TARGET, options=options)
+        compiled = triton.compile(source, target=TARGET, options={"num_warps": num_warps})
         print(kernel.__name__, len(compiled.asm["cubin"]), flush=True)
 
 
 if __name__ == "__main__":
-    triton_engine.is_compiled = lambda v: True  # type: ignore[assignment]
+    launch.is_compiled = lambda v: True  # type: ignore[assignment]
     Launcher.__call__ = compile_instead  # type: ignore[method-assign]
-    triton_engine.multiply = lambda *args, **options: None  # type: ignore[assignment]
-    implementation.why_not = lambda device: None  # type: ignore[assignment]
+    products.multiply = lambda *args, **options: None  # type: ignore[assignment]
+    support.why_not = lambda device: None  # type: ignore[assignment]
     dtype = sys.argv[1]
     for mode in MODES if dtype == "bfloat16" else ("fast",):
         x, w = (torch.zeros(n, 64, dtype=getattr(torch, dtype), requires_grad=True) for n in (256, 300))
         options = LossOptions(mode=mode, check_targets=False)
         target = torch.zeros(256, dtype=torch.int64)
-        harmonic_loss(x, w, target, impl="triton", options=options, **SETTINGS[dtype]).backward()
+        loss = harmonic_loss(x, w, target, impl="triton", options=options, **SETTINGS[dtype])
+        (2 * loss).backward()

@@ -6,11 +6,10 @@ import torch
 from hypothesis import assume, given, settings
 
 from harmax import LossOptions, harmonic_loss
-from harmax.kernels import fused, triton, triton_engine
-from harmax.kernels.eager import Problem
-from harmax.kernels.options import MODES
-from harmax.kernels.sweep import Wanted
-from harmax.kernels.triton_engine import Engine
+from harmax.kernels import MODES, autograd
+from harmax.kernels.problem import Block, Problem, Wanted
+from harmax.kernels.triton import modes, support, tiles
+from harmax.kernels.triton.engine import Engine
 from oracle import HITS, assert_matches, assert_right_next_to_a_center, brute_force, problems, put_on_a_center
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -23,18 +22,18 @@ every_mode = pytest.mark.parametrize("mode", MODES)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks and tiles that a small problem has several of."""
-    monkeypatch.setattr(triton_engine, "TILE", {"BM": 16, "BN": 16, "num_warps": 4})
-    monkeypatch.setattr(triton_engine, "NEAR_TILE", {"BM": 4, "BN": 32})
-    monkeypatch.setattr(triton_engine, "DW_COLUMNS", 48)
-    monkeypatch.setattr(triton, "PITCH", 16)
-    monkeypatch.setattr(triton, "block", _small_block)
+    monkeypatch.setattr(tiles, "TILE", {"BM": 16, "BN": 16, "num_warps": 4})
+    monkeypatch.setattr(tiles, "NEAR_TILE", {"BM": 4, "BN": 32})
+    monkeypatch.setattr(tiles, "DW_COLUMNS", 48)
+    monkeypatch.setattr(tiles, "PITCH", 16)
+    monkeypatch.setattr(modes, "block", _small_block)
     with np.errstate(all="ignore"):  # a GPU says nothing either when it divides by zero
         yield
 
 
 def _small_block(mode, tokens, features, classes):
-    return {"fast": fused.Block(tokens, classes), "balanced": fused.Block(16, classes)}.get(
-        mode, fused.Block(max(1, min(24, tokens)), 32)
+    return {"fast": Block(tokens, classes), "balanced": Block(16, classes)}.get(
+        mode, Block(max(1, min(24, tokens)), 32)
     )
 
 
@@ -272,7 +271,7 @@ def test_only_what_is_wanted_is_made():
     x, w, target = (tensor.to(DEVICE) for tensor in draw())
     problem = Problem(x, w, target, torch.tensor(2.0, device=DEVICE), 0.0, None, -100, 0.0, "mean")
     scale = torch.ones(len(x), device=DEVICE)
-    block = fused.Block(len(x), len(w))
+    block = Block(len(x), len(w))
     result = Engine(problem, Wanted(False, False, False), lambda: scale, block).run()
     assert (result.dx_BD.numel(), result.dw_VD.numel()) == (0, 0)
     result = Engine(problem, Wanted(True, False, False), lambda: scale, block).run()
@@ -285,7 +284,7 @@ def test_operator_passes_opcheck():
     exponent = torch.tensor(2.0, device=DEVICE, requires_grad=True)
     for reduction in ("mean", "none"):
         arguments = (x, w, target, exponent, None, 0.1, -100, 0.1, reduction, "triton", 6, 4, True, True, True)
-        torch.library.opcheck(fused._loss_op, arguments)
+        torch.library.opcheck(autograd._loss_op, arguments)
 
 
 def test_compiles_without_a_break():
@@ -302,7 +301,7 @@ def test_compiles_without_a_break():
 
 def test_without_a_mode_memory_decides(monkeypatch):
     x, w, target = (tensor.to(DEVICE) for tensor in draw())
-    free = {mode: int(1.2 * triton.peak_bytes(mode, *x.shape, len(w), itemsize=4)) for mode in MODES}
+    free = {mode: int(1.2 * modes.peak_bytes(mode, *x.shape, len(w), itemsize=4)) for mode in MODES}
     assert free["fast"] > free["balanced"]
     asked = []
 
@@ -310,9 +309,9 @@ def test_without_a_mode_memory_decides(monkeypatch):
         asked.append(mode)
         return _small_block(mode, tokens, features, classes)
 
-    monkeypatch.setattr(triton, "block", block)
+    monkeypatch.setattr(modes, "block", block)
     for mode in ("fast", "balanced"):
-        monkeypatch.setattr(triton, "free_bytes", lambda device, mode=mode: free[mode])
+        monkeypatch.setattr(modes, "free_bytes", lambda device, mode=mode: free[mode])
         loss = harmonic_loss(x, w, target, impl="triton")
         assert asked[-1] == mode
         torch.testing.assert_close(loss, harmonic_loss(x, w, target, impl="eager"))
@@ -330,18 +329,18 @@ def test_bad_input(monkeypatch):
     with pytest.raises(RuntimeError, match="impl='triton' needs a CUDA device, got cpu; move the tensors to a GPU"):
         harmonic_loss(x.cpu(), w.cpu(), target.cpu(), impl="triton")
     monkeypatch.setattr(torch.version, "hip", "6.4")
-    assert triton.why_not(torch.device("cuda")) == "an NVIDIA GPU, got ROCm 6.4; there is no remedy yet"
-    monkeypatch.setattr(triton, "INSTALLED", "3.1.0")
-    monkeypatch.setattr(triton, "RELEASE", (3, 1))
+    assert support.why_not(torch.device("cuda")) == "an NVIDIA GPU, got ROCm 6.4; there is no remedy yet"
+    monkeypatch.setattr(support, "INSTALLED", "3.1.0")
+    monkeypatch.setattr(support, "RELEASE", (3, 1))
     with pytest.raises(RuntimeError, match=r"needs Triton 3.6 or newer, got 3.1.0; pip install -U triton"):
         harmonic_loss(x, w, target, impl="triton")
-    monkeypatch.setattr(triton, "INSTALLED", None)
+    monkeypatch.setattr(support, "INSTALLED", None)
     with pytest.raises(RuntimeError, match="needs Triton, which is not installed; pip install triton"):
         harmonic_loss(x, w, target, impl="triton")
 
 
 def test_many_tiles_do_not_wear_a_sum_down(monkeypatch):
-    monkeypatch.setattr(triton_engine, "PROGRAMS", 1)
+    monkeypatch.setattr(tiles, "PROGRAMS", 1)
     x, w, target = draw(rows=6, features=8, classes=3000)
     want = brute_force(x, w, target, exponent=256.0, reduction="none")
     loss, dx, _ = run(x, w, target, exponent=256.0, reduction="none")
@@ -364,7 +363,7 @@ def test_next_to_a_center_in_dtypes_that_must_be_rounded(dtypes, distance):
 
 def test_a_scaled_loss_keeps_small_gradients_in_float16(monkeypatch):
     # Large tiles: with small ones, which others test, the interpreter takes long.
-    monkeypatch.setattr(triton_engine, "TILE", {"BM": 64, "BN": 64, "num_warps": 4})
+    monkeypatch.setattr(tiles, "TILE", {"BM": 64, "BN": 64, "num_warps": 4})
     x, w, target = draw(rows=256, features=16, classes=300, dtype=torch.float16)
     x = w[target[:256]] + 0.01 * x
     x, w = (v.to(DEVICE).requires_grad_() for v in (x, w))
@@ -385,5 +384,5 @@ def test_a_row_of_nan_hits_nothing():
 
 def test_everything_must_be_on_one_device():
     x, w, target = (v.to(DEVICE) for v in draw())
-    with pytest.raises(ValueError, match="`weight` must be on `input`'s device"):
+    with pytest.raises(ValueError, match="`weight` must be on the device of `input`"):
         harmonic_loss(x, w, target, weight=torch.ones(70, device="meta"), impl="triton")

@@ -20,6 +20,7 @@ KERNELS = {
     "add_sums",
     "finish_rows",
     "finish_columns",
+    "scale_in_place",
 }
 
 

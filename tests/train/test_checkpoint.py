@@ -1,5 +1,6 @@
-"""Checkpoints: whole or not there, of one spec, and the last good one survives."""
+"""The checkpoint format: every part is verified, and damage is named with what to do."""
 
+import hashlib
 import json
 import resource
 import shutil
@@ -8,147 +9,173 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from harmax.errors import DamagedError
-from harmax.train.checkpoint_folder import find_checkpoints
-from harmax.train.generated import generate_shards
-from harmax.train.pretrain import pretrain
-from train.tiny import curve, spec, weights
+from harmax.train.checkpoint import FIELDS, find_checkpoints
+from harmax.train.language.train import pretrain
+from harmax.train.old_checkpoint import VISION_FILE
+from harmax.train.vision.train import train_classifier
+from train.language.tiny import curve, spec, weights
+from train.vision.small import assert_same
+from train.vision.small import spec as vision_spec
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("run")
-    pretrain(spec(), output, device="cpu")
+    pretrain(spec(steps=12, keep=3), output, device="cpu")
     return output
 
 
 @pytest.fixture
 def half(run: Path, tmp_path: Path) -> Path:
-    """The run as it was after step 16, its oldest checkpoint."""
-    output = tmp_path / "half"
-    shutil.copytree(run, output)
-    shutil.rmtree(output / "checkpoints" / "step-00000020")
-    shutil.rmtree(output / "model")
+    """The run as it was after step 8."""
+    shutil.copytree(run, tmp_path / "half")
+    shutil.rmtree(tmp_path / "half" / "checkpoints" / "step-00000012")
+    shutil.rmtree(tmp_path / "half" / "model")
+    return tmp_path / "half"
+
+
+@pytest.fixture(scope="module")
+def vision_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("vision")
+    train_classifier(vision_spec(), output, device="cpu")
     return output
 
 
-def steps(output: Path) -> list[int]:
-    return [found.step for found in find_checkpoints(output / "checkpoints")]
+def newest_state(output: Path) -> Path:
+    return find_checkpoints(output / "checkpoints")[-1].folder / "state.json"
 
 
-def test_as_many_as_wanted_are_kept(run: Path, tmp_path: Path) -> None:
-    assert steps(run) == [16, 20]
-    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000016", "step-00000020"]
-    pretrain(spec(steps=12, keep=3), tmp_path, device="cpu")
-    assert steps(tmp_path) == [4, 8, 12]
+def rewrite(path: Path, **fields: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"learn_exponent": True},
-        {"head": "linear", "tied": False},
-        {"head": "gaussian", "logit_scale": 2.0},
-        {"decay_centers": False, "clip": 0.0},
-    ],
-)
-def test_any_model_goes_on_bit_for_bit(tmp_path: Path, fields: dict[str, Any]) -> None:
-    pretrain(spec(**fields, steps=12), tmp_path / "whole", device="cpu")
-    pretrain(spec(**fields, steps=5, decay_steps=12), tmp_path / "parts", device="cpu")
-    pretrain(spec(**fields, steps=12), tmp_path / "parts", device="cpu")
-    ours, theirs = ([line["loss"] for line in curve(tmp_path / name)] for name in ("whole", "parts"))
-    assert ours == theirs
-    found, wanted = weights(tmp_path / "parts"), weights(tmp_path / "whole")
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+def test_both_tasks_write_one_format(run: Path, vision_run: Path) -> None:
+    for output, task in ((run, "language"), (vision_run, "vision")):
+        folder = newest_state(output).parent
+        state = json.loads((folder / "state.json").read_text())
+        assert {*state} == {*FIELDS, "sha256"}
+        assert (state["format"], state["task"]) == (2, task)
+        assert sorted(path.name for path in folder.iterdir()) == sorted([*state["files"], "state.json"])
+        assert all(name.endswith(".safetensors") for name in state["files"])
 
 
-def test_random_numbers_go_on(tmp_path: Path) -> None:
-    torch.manual_seed(7)
-    pretrain(spec(steps=2, decay_steps=4), tmp_path, device="cpu")
-    then = torch.get_rng_state()
-    torch.manual_seed(8)
-    pretrain(spec(steps=4), tmp_path, device="cpu")
-    assert torch.equal(torch.get_rng_state(), then)
+@pytest.mark.parametrize("fields", [{"step": 9}, {"position": {}}, {"files": {}}, {"world": 2}, {"data": {}}])
+def test_a_changed_number_in_the_state_is_noticed(half: Path, fields: dict[str, Any]) -> None:
+    rewrite(newest_state(half), **fields)
+    with pytest.raises(DamagedError, match=r"state\.json is not what was written: .* delete .*step-00000008"):
+        pretrain(spec(steps=12), half, device="cpu")
 
 
-def test_an_unfinished_folder_is_not_a_checkpoint(run: Path, half: Path) -> None:
-    (half / "checkpoints" / "step-00000019").mkdir()
-    (half / "checkpoints" / ".partial").mkdir()
-    (half / "checkpoints" / ".partial" / "rest").write_text("of a crash")
-    assert steps(half) == [16]
-    pretrain(spec(), half, device="cpu")
+@pytest.mark.parametrize("text", ["", "[]", "{", "null"])
+def test_a_state_that_is_not_one_is_named(half: Path, text: str) -> None:
+    newest_state(half).write_text(text)
+    with pytest.raises(DamagedError, match=r"step-00000008/state\.json .*; delete '.*step-00000008' to resume"):
+        pretrain(spec(steps=12), half, device="cpu")
+
+
+def test_a_lost_state_is_named_and_the_run_does_not_start_anew(run: Path, half: Path) -> None:
+    path = newest_state(half)
+    kept = path.read_bytes()
+    path.unlink()
+    shutil.rmtree(half / "checkpoints" / "step-00000004")
+    with pytest.raises(DamagedError, match=r"step-00000008/state\.json is missing; copy it back, .* from the start"):
+        pretrain(spec(steps=12), half, device="cpu")
+    path.write_bytes(kept)
+    pretrain(spec(steps=12), half, device="cpu")
     assert curve(half) == curve(run)
-    assert steps(half) == [16, 20]
 
 
-def test_a_disk_that_is_full_leaves_the_last_good_one(run: Path, half: Path) -> None:
+def test_a_newer_format_is_refused(half: Path) -> None:
+    rewrite(newest_state(half), format=3)
+    with pytest.raises(ValueError, match=r"has format 3, and this version of harmax reads formats 1 and 2; update"):
+        pretrain(spec(steps=12), half, device="cpu")
+
+
+def test_a_checkpoint_of_another_task_is_refused(half: Path) -> None:
+    with pytest.raises(ValueError, match=r"checkpoint of a language model, .* trains a vision model; name another"):
+        train_classifier(vision_spec(), half, device="cpu")
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_changed_tokens_are_noticed(half: Path, split: str) -> None:
+    path = half / "tokens" / f"{split}-00000.bin"
+    path.write_bytes(bytes(byte ^ (place % 2 == 0) for place, byte in enumerate(path.read_bytes())))
+    with pytest.raises(DamagedError, match=rf"{split}-00000\.bin must have the sha256 that shards\.json lists"):
+        pretrain(spec(steps=12), half, device="cpu")
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint_of_a_classifier(vision_run: Path, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill(record: dict[str, Any]) -> None:
-        if record["step"] == 20:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))  # the next larger file cannot be written
+        if record["step"] == 12:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
 
     try:
-        with pytest.raises(OSError, match=r"checkpoint of step 20 must fit .* the last good one \(step 16\) is kept"):
-            pretrain(spec(), half, device="cpu", progress=fill)
+        with pytest.raises(OSError, match=r"step 14 could not be written .* the last good one \(step 7\) is kept"):
+            train_classifier(vision_spec(), tmp_path / "run", device="cpu", progress=fill)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert [path.name for path in (half / "checkpoints").iterdir()] == ["step-00000016"]
-    pretrain(spec(), half, device="cpu")
+    train_classifier(vision_spec(), tmp_path / "run", device="cpu")
+    assert_same(tmp_path / "run", vision_run)
+
+
+def make_old(folder: Path) -> None:
+    """Rewrite a checkpoint as harmax wrote it before it had a `format`."""
+    state = json.loads((folder / "state.json").read_text())
+    old = {name: state[name] for name in ("step", "world", "spec", "position", "files")}
+    if state["task"] == "vision":
+        (name,) = state["files"]
+        stored = {key: t for key, t in load_file(folder / name).items() if not key.startswith("random.")}
+        scalars = [key for key in stored if key.endswith("num_batches_tracked")]
+        stored |= {key: stored[key].view(()) for key in scalars}
+        totals = torch.tensor(state["position"]["sums"], dtype=torch.float64)
+        (folder / name).unlink()
+        save_file({**stored, "totals": totals}, folder / VISION_FILE)
+        images, _, _, digest = state["data"]["train"].split()
+        old |= {"position": {"images": int(images), "sha256": digest}, "files": {VISION_FILE: checksum(folder)}}
+    (folder / "state.json").write_text(json.dumps(old))
+
+
+def checksum(folder: Path) -> str:
+    data = (folder / VISION_FILE).read_bytes()
+    return f"{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}"
+
+
+def test_a_language_run_of_the_old_format_is_resumed_bit_for_bit(run: Path, half: Path) -> None:
+    for found in find_checkpoints(half / "checkpoints"):
+        make_old(found.folder)
+    pretrain(spec(steps=12), half, device="cpu")
     assert curve(half) == curve(run)
+    found, wanted = weights(half), weights(run)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
 
 
-def test_a_checkpoint_of_another_spec(half: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"with `exponent` None there and 9.0 here, `lr` 0.01 there and 0.02 here; give"
-    ):
-        pretrain(spec(lr=0.02, exponent=9.0), half, device="cpu")
-    assert steps(half) == [16]
+@pytest.mark.parametrize("momentum", [0.9, 0.0])
+def test_a_vision_run_of_the_old_format_is_resumed_bit_for_bit(tmp_path: Path, momentum: float) -> None:
+    settings = vision_spec(momentum=momentum)
+    train_classifier(settings, tmp_path / "whole", device="cpu")
+    shutil.copytree(tmp_path / "whole", tmp_path / "half")
+    shutil.rmtree(tmp_path / "half" / "checkpoints" / "step-00000032")
+    make_old(tmp_path / "half" / "checkpoints" / "step-00000028")  # a line of metrics comes two steps later
+    train_classifier(settings, tmp_path / "half", device="cpu")
+    assert_same(tmp_path / "half", tmp_path / "whole")
 
 
-def test_where_and_how_fast_may_change(run: Path, half: Path) -> None:
-    shutil.move(half / "tokens", half.parent / "elsewhere")
-    pretrain(spec(data=half.parent / "elsewhere", keep=1, checkpoint_every=100), half, device="cpu")
+@pytest.mark.parametrize("fields", [{"step": "8"}, {"step": 9}, {"world": None}, {"position": 5}, {"files": []}])
+def test_a_damaged_state_of_the_old_format_is_named(half: Path, fields: dict[str, Any]) -> None:
+    make_old(newest_state(half).parent)
+    rewrite(newest_state(half), **fields)
+    with pytest.raises(DamagedError, match=r"state\.json does not describe this checkpoint: .* delete .*000008"):
+        pretrain(spec(steps=12), half, device="cpu")
+
+
+def test_half_deleted_checkpoints_of_the_old_version_are_cleared(run: Path, half: Path) -> None:
+    (half / "checkpoints" / "step-00000004" / "state.json").unlink()
+    pretrain(spec(steps=12), half, device="cpu")
     assert curve(half) == curve(run)
-    assert steps(half) == [20]
-
-
-def test_a_checkpoint_of_other_data(half: Path, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    generate_shards(tmp_path / "other", vocab=50, seed=3)
-    with pytest.raises(ValueError, match="`state` must be of the same shards"):
-        pretrain(spec(data=tmp_path / "other"), half, device="cpu")
-
-
-@pytest.mark.parametrize("damage", ["other bytes", "nothing"])
-def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path, damage: str) -> None:
-    output = tmp_path / "run"
-    shutil.copytree(run, output)
-    (path,) = (output / "checkpoints" / "step-00000020").glob("*.safetensors")
-    if damage == "nothing":
-        path.unlink()
-    else:
-        data = bytearray(path.read_bytes())
-        data[-5] ^= 1
-        path.write_bytes(data)
-    with pytest.raises(DamagedError, match=f"got {damage}; delete .*step-00000020' to go on from"):
-        pretrain(spec(), output, device="cpu")
-    shutil.rmtree(path.parent)
-    pretrain(spec(), output, device="cpu")
-    assert curve(output) == curve(run)
-
-
-def test_nothing_in_a_checkpoint_is_a_pickle(run: Path) -> None:
-    files = sorted(path for path in (run / "checkpoints" / "step-00000020").iterdir())
-    assert [path.suffix for path in files] == [".safetensors", ".json"]
-    state = json.loads(files[1].read_text())
-    assert state["step"] == 20
-    assert state["position"]["windows_seen"] == 20 * 8
-    assert state["spec"]["head"] == "harmonic"
-
-
-def test_a_list_that_is_none_is_named(half: Path) -> None:
-    (half / "checkpoints" / "step-00000016" / "state.json").write_text("{}")
-    with pytest.raises(DamagedError, match=r"state\.json must describe a checkpoint, got something else"):
-        pretrain(spec(), half, device="cpu")
+    assert [found.step for found in find_checkpoints(half / "checkpoints")] == [8, 12]
+    assert not (half / "checkpoints" / "step-00000004").exists()

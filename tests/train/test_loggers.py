@@ -11,7 +11,7 @@ import pytest
 
 from harmax.cli.main import main
 from harmax.train.loggers import LOGGERS
-from train.tiny import flags, lines, spec
+from train.language.tiny import flags, lines, spec
 
 SETTINGS = spec(decay_steps=20)
 
@@ -104,7 +104,7 @@ if importlib.util.find_spec("tensorboard") is not None:
             assert found == wanted
 
 
-@pytest.mark.parametrize(("name", "message"), [("wandb", "must be installed to log there"), ("paper", "logger")])
+@pytest.mark.parametrize(("name", "message"), [("wandb", "`wandb` is not installed"), ("paper", "logger")])
 def test_loggers_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, message: str
 ) -> None:

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 
 from harmax.train import PretrainSpec
-from harmax.train.checkpoint_folder import find_checkpoints
-from harmax.train.pretrain import pretrain
-from train.tiny import curve, flags, last_whole_line, spec, weights
+from harmax.train.checkpoint import find_checkpoints
+from harmax.train.language.train import pretrain
+from train.language.tiny import curve, flags, last_whole_line, spec, weights
 
 SEED = int(os.environ.get("HARMAX_TEST_SEED", random.SystemRandom().randrange(10**6)))
 FOREVER = spec(steps=10**6, decay_steps=20, evaluate_every=7, checkpoint_every=3)  # none is too slow to stop it
@@ -67,7 +68,21 @@ def test_all_processes_stop_when_torchrun_is_told_to_end_and_one_speaks(tmp_path
         process.terminate()
         said += process.communicate()[1].splitlines()
     assert process.returncode != 0
-    (stop,) = (match for line in said if (match := re.match(r"harmax: stopped; .* goes on after step (\d+)\.", line)))
+    (stop,) = (match for line in said if (match := re.match(r"harmax: stopped; .* resumes after step (\d+)\.", line)))
     assert find_checkpoints(tmp_path / "checkpoints")[-1].step == int(stop[1])
     shown = [line.split("/")[0] for line in said if line.startswith("step ")]
     assert shown == [f"step {line['step']}" for line in curve(tmp_path)], "each step once"
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "vision"])
+def test_a_closed_pipe_does_not_stop_a_training_and_is_no_success(tmp_path: Path, verb: str) -> None:
+    words = {"pretrain": "--steps 5 --warmup 1 --n-layer 1", "vision": "--epochs 1"}[verb]
+    command = f"{sys.executable} -m harmax {verb} smoke {words} --device cpu --output {tmp_path / 'run'}"
+    script = f"{command} 2>&1 | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout.startswith("step 1/")
+    assert done.returncode == 128 + signal.SIGPIPE
+    last = {"pretrain": 5, "vision": 16}[verb]
+    assert find_checkpoints(tmp_path / "run" / "checkpoints")[-1].step == last
+    assert last_whole_line(tmp_path / "run")["step"] == last
+    assert (tmp_path / "run" / "model" / "config.json").is_file()

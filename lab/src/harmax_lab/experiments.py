@@ -15,8 +15,7 @@ from harmax_lab.algorithmic import (
 from harmax_lab.kit import engine
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import Run
-from harmax_lab.language import layers, parallelograms, probes, sweep
-from harmax_lab.language import runs as language_runs
+from harmax_lab.language import gpt2, language_sweep, layers, parallelograms, probes
 from harmax_lab.studies import ablation, confounds, exponents, rivals
 from harmax_lab.toy import theory, toy_cases
 from harmax_lab.vision import classifiers, little_data, mnist, trust
@@ -40,8 +39,8 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "trust": trust.EXPERIMENT,
     "little_data": little_data.EXPERIMENT,
     "classifiers": classifiers.EXPERIMENT,
-    "language_sweep": sweep.EXPERIMENT,
-    "gpt2": language_runs.EXPERIMENT,
+    "language_sweep": language_sweep.EXPERIMENT,
+    "gpt2": gpt2.EXPERIMENT,
     "parallelograms": parallelograms.EXPERIMENT,
     "layers": layers.EXPERIMENT,
     "probes": probes.EXPERIMENT,

@@ -40,7 +40,7 @@ def verdicts(summary: Summary) -> dict[str, Verdict]:
 
 
 def test_the_papers_cosets_are_found_and_counted() -> None:
-    summary = cosets.summarize(SPEC, as_in_the_paper())
+    summary = cosets.EXPERIMENT.summarize(SPEC, as_in_the_paper())
     found = verdicts(summary)
     for claim in ("mlp_authors", "transformer_authors"):
         assert found[claim].verdict == REPRODUCED
@@ -55,13 +55,13 @@ def test_the_papers_cosets_are_found_and_counted() -> None:
 
 
 def test_other_cosets_are_not_the_papers() -> None:
-    found = verdicts(cosets.summarize(SPEC, make(lambda cell: "D4", lambda cell: 0.1)))
+    found = verdicts(cosets.EXPERIMENT.summarize(SPEC, make(lambda cell: "D4", lambda cell: 0.1)))
     assert found["mlp_authors"].verdict == found["transformer_authors"].verdict == NOT_REPRODUCED
     assert "D4 10" in found["mlp_authors"].sentence
 
 
 def test_noise_shows_no_cosets() -> None:
-    found = verdicts(cosets.summarize(SPEC, make(lambda cell: "S3", lambda cell: NOISE)))
+    found = verdicts(cosets.EXPERIMENT.summarize(SPEC, make(lambda cell: "S3", lambda cell: NOISE)))
     assert found["mlp_authors"].verdict == found["transformer_authors"].verdict == NOT_REPRODUCED
 
 
@@ -73,12 +73,12 @@ def test_often_means_clearly_more_than_half_of_all_runs_diverged_ones_among_them
         cell: diverged(result) if cell.head == "harmonic" and cell.seed >= hits else result
         for cell, result in as_in_the_paper().items()
     }
-    found = verdicts(cosets.summarize(SPEC, results))
+    found = verdicts(cosets.EXPERIMENT.summarize(SPEC, results))
     assert found["mlp_authors"].verdict == found["transformer_authors"].verdict == verdict
 
 
 def test_short_runs_decide_nothing() -> None:
-    short = cosets.summarize(replace(SPEC, mlp_epochs=10, transformer_epochs=10), as_in_the_paper())
+    short = cosets.EXPERIMENT.summarize(replace(SPEC, mlp_epochs=10, transformer_epochs=10), as_in_the_paper())
     assert {verdict.verdict for verdict in short.verdicts} == {NOT_DECIDED}
 
 
@@ -88,7 +88,7 @@ def test_figures_name_the_subgroup_and_mark_failures() -> None:
         for cell, result in as_in_the_paper().items()
     }
     with house_style():
-        pictures = cosets.figures(SPEC, results)
+        pictures = cosets.EXPERIMENT.draw(SPEC, results)
         for name, picture in pictures.items():
             assert len(to_svg(picture.figure, name)) < 300_000
     assert set(pictures) == {"cosets_authors", "cosets_silhouettes"}

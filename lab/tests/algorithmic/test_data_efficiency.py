@@ -15,10 +15,8 @@ from harmax_lab.algorithmic.data_efficiency import (
     CLAIMS,
     EXPERIMENT,
     cells,
-    end_accuracy,
-    figures,
     fraction_needed,
-    summarize,
+    measure,
     thinned,
 )
 from harmax_lab.algorithmic.training import CURVES, RunCell
@@ -50,7 +48,7 @@ def make(accuracy: Callable[[RunCell], float]) -> dict[RunCell, CellResult]:
 
 
 def verdicts(results: dict[RunCell, CellResult], spec: data_efficiency.EfficiencySpec = SPEC) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_the_authors_accuracies_reproduce_every_claim() -> None:
@@ -103,17 +101,17 @@ def test_nine_in_ten_of_the_authors_points_must_come_back(off: int, verdict: str
 
 
 def test_diverged_runs_have_learnt_nothing_and_are_counted() -> None:
-    assert end_accuracy(run(0.97, diverged_at=5)) == 0
     results = make(authors)
     cell = next(iter(results))
+    assert measure(SPEC, cell, run(0.97, diverged_at=5))["accuracy"] == 0
     results[cell] = run(0.97, diverged_at=5)
-    row = summarize(SPEC, results).tables[0].rows[0]
+    row = EXPERIMENT.summarize(SPEC, results).tables[0].rows[0]
     assert row["diverged"] == 1
     assert row["runs"] == 27
 
 
 def test_the_table_has_the_authors_rows_below_ours() -> None:
-    rows = summarize(SPEC, make(authors)).tables[0].rows
+    rows = EXPERIMENT.summarize(SPEC, make(authors)).tables[0].rows
     assert len(rows) == 2 * 5 * 4 + 10
     ours, theirs = rows[0], rows[1]
     assert theirs["model"] == "standard MLP, the authors' own"
@@ -127,7 +125,10 @@ def test_the_table_tells_how_long_runs_with_few_rows_wait() -> None:
     spec = replace(SPEC, fractions=(0.2, 0.8), tasks=("lattice", "permutation"), models=("mlp",))
     rows = {"lattice": 1000, "permutation": 576}
     results = {cell: run(1.0, rows=int(rows[cell.task] * cell.train_fraction)) for cell in cells(spec)}
-    found = {(row["protocol"], row["task"]): row["steps waited, %"] for row in summarize(spec, results).tables[0].rows}
+    found = {
+        (row["protocol"], row["task"]): row["steps waited, %"]
+        for row in EXPERIMENT.summarize(spec, results).tables[0].rows
+    }
     # 7 and 25 steps an epoch; 4 and 15 for permutation, whose questions are shorter, so that it waits for nobody else.
     assert found["matched", "Lattice"] == pytest.approx(100 * (1 - 7 / 25) / 2)
     assert found["matched", "Permutation composition"] == pytest.approx(100 * (1 - 4 / 15) / 2)
@@ -153,7 +154,7 @@ def test_quick_and_smoke_decide_nothing() -> None:
 
 def test_the_figure_shows_both_protocols_and_the_authors_points() -> None:
     with house_style():
-        pictures = figures(SPEC, make(authors))
+        pictures = EXPERIMENT.draw(SPEC, make(authors))
         figure = pictures["data_efficiency"].figure
         assert len(to_svg(figure, "data_efficiency")) < 400_000
     assert len(figure.axes) == 20  # two protocols, MLPs and transformers, five tasks
@@ -161,8 +162,8 @@ def test_the_figure_shows_both_protocols_and_the_authors_points() -> None:
     assert crosses == [2] * 5 + [0] * 15
     one_seed = replace(SPEC, seeds=(66,), protocols=("matched",), models=("mlp",))
     with house_style():
-        assert figures(one_seed, {cell: run(0.5) for cell in cells(one_seed)})
-    assert figures(SPEC, {}) == {}
+        assert EXPERIMENT.draw(one_seed, {cell: run(0.5) for cell in cells(one_seed)})
+    assert EXPERIMENT.draw(SPEC, {}) == {}
 
 
 def test_cells_of_all_fractions_train_together(tmp_path: Path) -> None:

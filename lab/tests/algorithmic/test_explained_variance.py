@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from harmax.analysis import explained_variance as two_components
-from harmax_lab.algorithmic import explained_variance
 from harmax_lab.algorithmic.anchors import EXPLAINED_VARIANCE
-from harmax_lab.algorithmic.explained_variance import CLAIMS, cumulative, shares_of, summarize
+from harmax_lab.algorithmic.explained_variance import CLAIMS, EXPERIMENT, cumulative
 from harmax_lab.algorithmic.runs import AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
@@ -21,7 +20,7 @@ Results = dict[RunCell, CellResult]
 
 
 def verdicts(results: Results, spec: AlgorithmicSpec = SPEC) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def set_share(results: Results, share: float, **wanted: Any) -> None:
@@ -102,9 +101,10 @@ def test_a_diverged_run_is_left_out_of_means_but_is_no_lattice(results: Results)
         arrays={**results[cell].arrays, "embedding": broken},
         metrics={**results[cell].metrics, "diverged_at": 12},
     )
-    assert len(shares_of(results, "authors", "lattice", cell.arm)) == 19
+    own = EXPERIMENT.results(SPEC, results).where(protocol="authors", task="lattice", arm=cell.arm)
+    assert len(own.metric("explained_variance").present) == 19
     assert verdicts(results)["lattice_in_a_plane"] == NOT_REPRODUCED
-    shares, differences = summarize(SPEC, results).tables
+    shares, differences = EXPERIMENT.summarize(SPEC, results).tables
     row = shares.rows[1]
     assert (row["task"], row["model"], row["runs"], row["runs at 99 % or more"]) == ("Lattice", "harmonic MLP", 19, 19)
     assert row["diverged"] == 1
@@ -115,7 +115,7 @@ def test_too_few_pairs_have_no_direction(results: Results) -> None:
     for cell, result in results.items():
         if cell.protocol == "matched" and cell.seed >= 5:
             results[cell] = replace(result, metrics={**result.metrics, "diverged_at": 12})
-    row = summarize(SPEC, results).tables[1].rows[10]
+    row = EXPERIMENT.summarize(SPEC, results).tables[1].rows[10]
     assert (row["protocol"], row["pairs"], row["higher on"], row["harmonic is"]) == ("matched", 5, 5, "undecided")
     assert verdicts(results)["harmonic_beats_standard_mlp_matched"] == NOT_DECIDED
 
@@ -125,7 +125,7 @@ def test_one_task_in_five_that_is_barely_lower_does_not_break_the_claim(results:
         higher = 0.97 if seed % 4 else 0.91
         set_share(results, 0.94, protocol="authors", task="genealogy", model="transformer", head="harmonic", seed=seed)
         set_share(results, higher, protocol="authors", task="genealogy", model="transformer", head="linear", seed=seed)
-    row = summarize(SPEC, results).tables[1].rows[7]
+    row = EXPERIMENT.summarize(SPEC, results).tables[1].rows[7]
     assert (row["task"], row["models"]) == ("Genealogy", "transformers")
     assert row["harmonic is"] == "lower"
     assert verdicts(results)["harmonic_beats_standard_transformer_authors"] == NOT_DECIDED
@@ -146,7 +146,7 @@ def test_short_transformers_leave_the_mlps_decided() -> None:
 
 
 def test_the_table_holds_our_mean_beside_the_authors(results: Results) -> None:
-    rows = summarize(SPEC, results).tables[0].rows
+    rows = EXPERIMENT.summarize(SPEC, results).tables[0].rows
     assert len(rows) == 2 * 5 * 4
     (row,) = [
         row for row in rows if (row["protocol"], row["task"], row["model"]) == ("authors", "Genealogy", "harmonic MLP")
@@ -160,6 +160,6 @@ def test_the_table_holds_our_mean_beside_the_authors(results: Results) -> None:
 
 
 def test_it_is_a_view_that_has_a_verdict_for_every_claim(results: Results) -> None:
-    assert explained_variance.EXPERIMENT.source is not None
-    assert explained_variance.EXPERIMENT.source.name == "algorithmic"
+    assert EXPERIMENT.source is not None
+    assert EXPERIMENT.source.name == "algorithmic"
     assert set(verdicts(results)) == {claim.id for claim in CLAIMS}

@@ -14,9 +14,7 @@ from harmax_lab.algorithmic.modular_case import (
     EXPERIMENT,
     CaseCell,
     cells,
-    figures,
-    numbers_of,
-    summarize,
+    measure,
 )
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
@@ -61,7 +59,7 @@ def make(story: Story, spec: modular_case.CaseSpec = SPEC) -> dict[CaseCell, Cel
 
 
 def verdicts(results: dict[CaseCell, CellResult], spec: modular_case.CaseSpec = SPEC) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_the_papers_story_is_reproduced() -> None:
@@ -108,7 +106,7 @@ def test_diverged_runs_never_generalise() -> None:
     harmonic = [cell for cell in results if cell.case == "harmonic" and cell.seed > 50]
     found = verdicts({cell: diverged(result) if cell in harmonic else result for cell, result in results.items()})
     assert found["harmonic_sooner_authors"] == found["harmonic_plane_authors"] == NOT_REPRODUCED
-    assert numbers_of(diverged(results[harmonic[0]]))["test epoch"] is None
+    assert measure(SPEC, harmonic[0], diverged(results[harmonic[0]]))["test_epoch"] == np.inf
 
 
 @pytest.mark.parametrize("change", [{"epochs": 1999}, {"seeds": (50, 51)}])
@@ -118,7 +116,7 @@ def test_short_runs_decide_nothing(change: dict[str, object]) -> None:
 
 
 def test_the_table_says_never_and_holds_the_authors_numbers() -> None:
-    rows = summarize(SPEC, make(PAPER)).tables[0].rows
+    rows = EXPERIMENT.summarize(SPEC, make(PAPER)).tables[0].rows
     assert [row["model"] for row in rows] == [case.label for case in CASES.values()] * 2
     standard, decay, _ = rows[:3]
     assert standard["test above 0.9 from epoch"] == "never [never, never]"
@@ -146,7 +144,7 @@ def test_arms_differ_in_weight_decay_and_share_their_data(tmp_path: Path) -> Non
 def test_the_figure_shows_curves_and_planes(broken: Callable[[CaseCell], bool]) -> None:
     results = {cell: diverged(result) if broken(cell) else result for cell, result in make(PAPER).items()}
     with house_style():
-        pictures = figures(SPEC, results)
+        pictures = EXPERIMENT.draw(SPEC, results)
         assert set(pictures) == {"modular_case_authors", "modular_case_matched"}
         for name, picture in pictures.items():
             assert len(to_svg(picture.figure, name)) < 400_000

@@ -7,7 +7,7 @@ import pytest
 
 from harmax.figures import house_style
 from harmax_lab.algorithmic import runs
-from harmax_lab.algorithmic.representations import CLAIMS, EXPERIMENT, figures, summarize
+from harmax_lab.algorithmic.representations import CLAIMS, EXPERIMENT
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Verdict
 from harmax_lab.kit.report.svg import to_svg
@@ -23,7 +23,7 @@ def planted_by(noise: Callable[[RunCell], float]) -> dict[RunCell, CellResult]:
 
 
 def verdicts(results: dict[RunCell, CellResult]) -> dict[str, Verdict]:
-    return {verdict.claim: verdict for verdict in summarize(SPEC, results).verdicts}
+    return {verdict.claim: verdict for verdict in EXPERIMENT.summarize(SPEC, results).verdicts}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_diverged_runs_count_as_the_worst(clean: dict[RunCell, CellResult]) -> N
 
 
 def test_short_runs_and_missing_cells_decide_nothing(clean: dict[RunCell, CellResult]) -> None:
-    short = summarize(replace(SPEC, mlp_epochs=100, transformer_epochs=100), clean)
+    short = EXPERIMENT.summarize(replace(SPEC, mlp_epochs=100, transformer_epochs=100), clean)
     assert {verdict.verdict for verdict in short.verdicts} == {NOT_DECIDED}
     few = {cell: result for cell, result in clean.items() if cell.task != "lattice"}
     found = verdicts(few)
@@ -83,7 +83,7 @@ def test_short_runs_and_missing_cells_decide_nothing(clean: dict[RunCell, CellRe
 
 def test_tables_hold_every_model_and_count_failures(clean: dict[RunCell, CellResult]) -> None:
     results = {cell: diverged(result) if cell.seed == 3 else result for cell, result in clean.items()}
-    tables = summarize(SPEC, results).tables
+    tables = EXPERIMENT.summarize(SPEC, results).tables
     assert len(tables) == 5
     for table in tables:
         assert [row["model"] for row in table.rows] == [
@@ -101,7 +101,7 @@ def test_figures_show_the_median_seed_and_all_seeds(clean: dict[RunCell, CellRes
     lost = {cell for cell in clean if cell.seed == 4 and cell.head == "linear"}
     results = {cell: diverged(result) if cell in lost else result for cell, result in clean.items()}
     with house_style():
-        pictures = figures(SPEC, results)
+        pictures = EXPERIMENT.draw(SPEC, results)
         sizes = {name: len(to_svg(picture.figure, name)) for name, picture in pictures.items()}
     assert set(pictures) == {"planes_matched", *(f"planes_{task}_matched" for task in SPEC.tasks)}
     assert max(sizes.values()) < 500_000

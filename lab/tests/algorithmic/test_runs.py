@@ -23,7 +23,7 @@ SPEC = AlgorithmicSpec(seeds=tuple(range(10)))
 
 
 def verdicts(spec: AlgorithmicSpec, results: Any) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in runs.summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in runs.EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def with_metrics(result: CellResult, **changes: Any) -> CellResult:
@@ -172,7 +172,7 @@ def test_the_tables_count_what_diverged() -> None:
     results[cell] = with_metrics(results[cell], diverged_at=5)
     (row,) = [
         row
-        for row in runs.summarize(SPEC, results).tables[1].rows
+        for row in runs.EXPERIMENT.summarize(SPEC, results).tables[1].rows
         if (row["protocol"], row["task"], row["model"]) == ("matched", "Lattice", "harmonic MLP")
     ]
     assert (row["runs"], row["diverged"], row["test accuracy"]) == (10, 1, 1.0)

@@ -13,9 +13,10 @@ import pytest
 from harmax import environment
 from harmax.errors import MissingExtraError
 from harmax_lab.experiments import run
-from harmax_lab.kit.claims import NOT_DECIDED, Claim, Verdict
+from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.engine import ENGINES, Event
-from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, Summary, view
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, view
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 
 
@@ -45,19 +46,17 @@ def demo(calls: list[str], hook: Hook = lambda cell: None) -> Experiment[DemoSpe
             generator = np.random.default_rng(cell.seed)
             yield cell, CellResult(arrays={"x": spec.scale * generator.normal(size=4)}, metrics={"seed": cell.seed})
 
-    def summarize(spec: DemoSpec, results: Any) -> Summary:
-        return Summary((Verdict("finished", NOT_DECIDED, f"{len(results)} cells", {"cells": len(results)}),))
+    def judge(results: Results[DemoSpec, DemoCell]) -> Finding:
+        return Finding(None, f"{len(results)} cells", {"cells": len(results)})
 
     return Experiment(
         name="demo",
         title="Demo",
         figure="Fig. 0",
-        claims=(Claim("finished", "It finishes.", "Nothing."),),
+        claims=(Claim("finished", "It finishes.", "Nothing.", judge=judge),),
         profiles={"smoke": DemoSpec(scale=0.1), "quick": DemoSpec(seeds=(0, 1)), "full": DemoSpec(seeds=(0, 1, 2))},
         cells=lambda spec: [DemoCell(group, seed) for group in spec.groups for seed in spec.seeds],
         run_cells=run_cells,
-        old_summarize=summarize,
-        old_figures=lambda spec, results: {},
         group=lambda cell: cell.group,
     )
 
@@ -100,7 +99,7 @@ def test_processes_share_a_run_by_the_names_of_its_cells(tmp_path: Path) -> None
     assert calls[2:] == ["group=a,seed=1"]
     assert not run(demo(calls), folder=tmp_path).pending
     assert calls[3:] == ["group=a,seed=0"]
-    with pytest.raises(ValueError, match=r"`cells` must be fields that a cell has, as 'group=a,seed=0' has .* 'seed'"):
+    with pytest.raises(ValueError, match=r"no cell matches 'seed'.* fields group, seed"):
         run(demo(calls), folder=tmp_path, cells="seed")
 
 
@@ -226,13 +225,12 @@ def test_a_missing_extra_is_told_before_any_work(tmp_path: Path, monkeypatch: py
 
 
 def view_of(source: Experiment[DemoSpec, DemoCell], version: int = 1) -> Experiment[DemoSpec, DemoCell]:
-    def summarize(spec: DemoSpec, results: Any) -> Summary:
-        total = sum(float(result.arrays["x"].sum()) for result in results.values())
-        return Summary((Verdict("seen", NOT_DECIDED, f"{len(results)} cells", {"total": total}),))
+    def judge(results: Results[DemoSpec, DemoCell]) -> Finding:
+        total = sum(float(array.sum()) for array in results.array("x"))
+        return Finding(None, f"{len(results)} cells", {"total": total})
 
-    claims = (Claim("seen", "It sees.", "Nothing."),)
-    words = {"name": "look", "title": "Look", "figure": "Fig. 9", "claims": claims, "version": version}
-    return view(source, old_summarize=summarize, old_figures=lambda spec, results: {}, **words)
+    claims = (Claim("seen", "It sees.", "Nothing.", judge=judge),)
+    return view(source, name="look", title="Look", figure="Fig. 9", claims=claims, version=version)
 
 
 def test_a_view_has_its_source_run_and_is_judged_on_its_results(tmp_path: Path) -> None:
@@ -329,7 +327,7 @@ def test_the_device_reaches_the_cells_and_the_record_but_not_the_key(
     assert record["device"] == "Abacus at cuda:1"
     slow = run(demo([]), folder=tmp_path)
     assert slow.environments[0]["device"].endswith("CPU")
-    with pytest.raises(ValueError, match="`device` must be cpu for `demo`, which uses no other, got 'cuda'"):
+    with pytest.raises(ValueError, match="`demo` computes on the CPU only, got device 'cuda'"):
         run(demo([]), folder=tmp_path / "none", device="cuda")
     assert not (tmp_path / "none").exists()
 

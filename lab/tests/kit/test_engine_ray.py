@@ -20,7 +20,7 @@ from harmax_lab.ensemble.memory import free_bytes
 from harmax_lab.experiments import find_experiment, run
 from harmax_lab.kit.engine import Event
 from harmax_lab.kit.engine.ray import ClusterError, parts_of, slots_for
-from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, Summary
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec
 from harmax_lab.kit.store import CellResult
 
 
@@ -85,8 +85,6 @@ def numbers(spec: NumberSpec | None = None, **changes: Any) -> Experiment[Number
         profiles=dict.fromkeys(("smoke", "quick", "full"), spec),
         cells=cells_of,
         run_cells=run_cells,
-        old_summarize=lambda spec, results: Summary(()),
-        old_figures=lambda spec, results: {},
         group=by_group,
     )
     return replace(whole, **changes)
@@ -241,7 +239,7 @@ def looking(
 def test_a_cell_without_a_result_has_failed(tmp_path: Path) -> None:
     result = run(numbers(run_cells=nothing), engine="ray", folder=tmp_path)
     assert len(result.failed) == 4
-    assert "must give a result for every cell" in next(iter(result.failed.values()))
+    assert "gave no result for the cells" in next(iter(result.failed.values()))
 
 
 def nothing(spec: NumberSpec, cells: Sequence[NumberCell], context: Context) -> Iterator[tuple[NumberCell, CellResult]]:

@@ -4,7 +4,6 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,11 +15,12 @@ import pytest
 from harmax.figures import Picture, house_style
 from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit import drawing
-from harmax_lab.kit.claims import REPRODUCED, Claim, Verdict
-from harmax_lab.kit.experiment import Cell, Experiment, Spec, Summary, view
+from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.experiment import Cell, Experiment, Spec, view
 from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report import write_report, write_results
 from harmax_lab.kit.report.svg import to_svg
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
 
@@ -43,7 +43,11 @@ def compute(spec: DemoSpec, cells: Any, progress: Any) -> Any:
         yield cell, CellResult(curves={"y": np.arange(4.0) + cell.seed})
 
 
-def draw(spec: DemoSpec, results: Mapping[DemoCell, CellResult]) -> dict[str, Picture]:
+def judge(results: Results[DemoSpec, DemoCell]) -> Finding:
+    return Finding(True, f"level {results.spec.level}", {})
+
+
+def draw(results: Results[DemoSpec, DemoCell]) -> dict[str, Picture]:
     figure = drawing.new_figure(3, 2)
     axes = figure.subplots()
     for result in results.values():
@@ -56,17 +60,14 @@ DEMO = Experiment(
     title="Demo of a < b",
     figure="Fig. 0",
     claims=(
-        Claim("smaller", "a < b & c", "The paper says 1."),
-        Claim("checked", "Still true without d.", "Not reported.", control=True),
+        Claim("smaller", "a < b & c", "The paper says 1.", judge=judge),
+        Claim("checked", "Still true without d.", "Not reported.", control=True, judge=judge),
     ),
     profiles={"smoke": DemoSpec(), "quick": DemoSpec(seeds=(0, 1), level=1), "full": DemoSpec(seeds=(0, 1), level=2)},
     cells=lambda spec: [DemoCell(seed) for seed in spec.seeds],
     run_cells=compute,
-    old_summarize=lambda spec, results: Summary(
-        tuple(Verdict(claim, REPRODUCED, f"level {spec.level}") for claim in ("smaller", "checked")),
-        (Table("Numbers", ({"name": "x", "value": 1.23456e-7},)),),
-    ),
-    old_figures=draw,
+    tables=lambda results: [Table("Numbers", ({"name": "x", "value": 1.23456e-7},))],
+    figures=draw,
 )
 
 
@@ -121,12 +122,9 @@ def test_it_shows_claim_paper_result_verdict_and_command(tmp_path: Path) -> None
 def test_a_claims_rule_is_told_from_the_claim_and_a_long_table_is_folded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ruled = Claim("smaller", "a is less than b. Holds where the interval says so.", "Not reported.")
-    summary = Summary(
-        (Verdict("smaller", REPRODUCED, "yes"),),
-        (Table("Short", ({"x": 1},) * 30), Table("Long", tuple({"x": number} for number in range(31)))),
-    )
-    demo = replace(DEMO, claims=(ruled,), old_summarize=lambda spec, results: summary)
+    ruled = Claim("smaller", "a is less than b. Holds where the interval says so.", "Not reported.", judge=judge)
+    tables = (Table("Short", ({"x": 1},) * 30), Table("Long", tuple({"x": number} for number in range(31))))
+    demo = replace(DEMO, claims=(ruled,), tables=lambda results: tables)
     monkeypatch.setitem(EXPERIMENTS, "demo", demo)
     run("demo", folder=tmp_path)
     text = write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
@@ -219,9 +217,10 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Experiment[DemoSpec, DemoCell]:
         name="look",
         title="Another look",
         figure="Fig. 9",
-        claims=(Claim("seen", "It sees.", "Nothing."),),
-        old_summarize=lambda spec, results: Summary((Verdict("seen", REPRODUCED, f"saw {len(results)} cells"),)),
-        old_figures=lambda spec, results: {"look_figure": draw(spec, results)["demo_figure"]},
+        claims=(
+            Claim("seen", "It sees.", "Nothing.", judge=lambda results: Finding(True, f"saw {len(results)} cells", {})),
+        ),
+        figures=lambda results: {"look_figure": draw(results)["demo_figure"]},
     )
     monkeypatch.setitem(EXPERIMENTS, "look", made)
     return made
@@ -280,7 +279,7 @@ def test_house_style_ignores_and_restores_the_users_settings() -> None:
     with matplotlib.rc_context({"font.size": 40}):
         with house_style():
             assert matplotlib.rcParams["font.size"] < 12
-            svg = to_svg(draw(DemoSpec(), {})["demo_figure"].figure, "demo")
+            svg = to_svg(draw(Results(DemoSpec(), {}))["demo_figure"].figure, "demo")
         assert matplotlib.rcParams["font.size"] == 40
     assert svg.startswith("<svg")
     assert "<metadata" not in svg

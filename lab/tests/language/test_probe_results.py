@@ -13,10 +13,11 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import probes
-from harmax_lab.language.probe_results import Spot, compare, compare_on_sentences
+from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.probe_training import scores
+from harmax_lab.language.probes import EXPERIMENT, Spot, compare, compare_on_sentences
 from harmax_lab.language.probing import READOUTS
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
 SPEC = LanguageSpec(probe_seeds=10)
 DEV = 800
@@ -52,7 +53,7 @@ def planted_results(
 
 
 def verdicts(spec: LanguageSpec, results: Mapping[ArmCell, CellResult]) -> dict[str, str]:
-    return {one.claim: one.verdict for one in probes.summarize(spec, results).verdicts}
+    return {one.claim: one.verdict for one in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_one_bad_layer_is_enough() -> None:
 
 
 def test_probes_below_the_majority_are_named() -> None:
-    summary = probes.summarize(SPEC, planted_results(SPEC, gain=-0.4))
+    summary = EXPERIMENT.summarize(SPEC, planted_results(SPEC, gain=-0.4))
     found = next(one for one in summary.verdicts if one.claim == "above_the_majority")
     assert found.verdict == NOT_REPRODUCED
     assert "harmonic, SST-2 layer 0, last token" in found.sentence
@@ -93,7 +94,7 @@ def test_probes_below_the_majority_are_named() -> None:
 
 
 def test_sentences_make_intervals_wider_than_probes_alone() -> None:
-    results = planted_results(SPEC, gain=0.03, spread=0.002)
+    results = EXPERIMENT.results(SPEC, planted_results(SPEC, gain=0.03, spread=0.002))
     spot = Spot("cola", 6, "mean")
     paired, drawn = compare(results, spot), compare_on_sentences(results, spot)
     assert paired is not None
@@ -104,16 +105,16 @@ def test_sentences_make_intervals_wider_than_probes_alone() -> None:
 
 
 def test_the_sentence_says_what_the_intervals_are_over() -> None:
-    one = probes.summarize(SPEC, planted_results(SPEC, gain=0.0)).verdicts[0].sentence
-    assert "One model an arm. Intervals are over probes of these, not over models." in one
+    one = EXPERIMENT.summarize(SPEC, planted_results(SPEC, gain=0.0)).verdicts[0].sentence
+    assert "Intervals are over probes of one model per arm, not over models." in one
     more = replace(SPEC, seeds=(0, 1))
-    found = probes.summarize(more, planted_results(more, gain=0.0))
-    assert "2 models an arm" in found.verdicts[0].sentence
+    found = EXPERIMENT.summarize(more, planted_results(more, gain=0.0))
+    assert "2 models per arm" in found.verdicts[0].sentence
     assert found.tables[0].rows[0]["probes"] == 20
 
 
 def test_tables_stand_beside_the_paper() -> None:
-    summary = probes.summarize(SPEC, planted_results(SPEC, gain=0.0))
+    summary = EXPERIMENT.summarize(SPEC, planted_results(SPEC, gain=0.0))
     scores_table, differences = summary.tables
     assert len(scores_table.rows) == 2 * 2 * 2 * 2
     row = next(
@@ -133,30 +134,30 @@ def test_what_is_missing_is_undecided_and_no_error() -> None:
     some = {cell: result for cell, result in results.items() if cell.arm == STANDARD}
     bare = {cell: CellResult() for cell in results}
     for found in ({}, some, bare):
-        summary = probes.summarize(SPEC, found)
+        summary = EXPERIMENT.summarize(SPEC, found)
         assert [one.claim for one in summary.verdicts] == [claim.id for claim in probes.CLAIMS]
         assert {one.verdict for one in summary.verdicts} == {NOT_DECIDED}
         assert all(len({tuple(row) for row in table.rows}) == 1 for table in summary.tables)
         json.loads(to_json(asdict(summary)))
         with house_style():
-            assert set(probes.figures(SPEC, found)) == ({"probes"} if found is some else set())
+            assert set(EXPERIMENT.draw(SPEC, found)) == ({"probes"} if found is some else set())
 
 
 def test_made_up_sentences_decide_nothing() -> None:
     spec = replace(SPEC, embedded=True, probe_layers=(0, 1))
     results = planted_results(spec, gain=0.05, tasks=("made_up",))
-    summary = probes.summarize(spec, results)
+    summary = EXPERIMENT.summarize(spec, results)
     assert {one.verdict for one in summary.verdicts} == {NOT_DECIDED}
     assert all(one.sentence.startswith("Made-up sentences stand in") for one in summary.verdicts)
     with house_style():
-        picture = probes.figures(spec, results)["probes"]
+        picture = EXPERIMENT.draw(spec, results)["probes"]
     assert "paper" not in picture.caption
 
 
 def test_the_figure_shows_every_probe_and_the_majority() -> None:
     results = planted_results(SPEC, gain=0.02)
     with house_style():
-        picture = probes.figures(SPEC, results)["probes"]
+        picture = EXPERIMENT.draw(SPEC, results)["probes"]
         assert to_svg(picture.figure, "probes").count("<path") > 10
     assert [axes.get_title(loc="left") for axes in picture.figure.axes] == [
         f"{task}, {words}" for words in ("last token", "mean over tokens") for task in ("SST-2", "CoLA")

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from harmax.functional import harmonic_loss
-from harmax_lab.experiments import theory
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
-from harmax_lab.toy.theory import EXPERIMENT, claims, measures, training
-from harmax_lab.toy.theory.training import ARMS, CROSS_ENTROPY, HARMONIC, TheoryCell, TheorySpec
+from harmax_lab.toy import theory
+from harmax_lab.toy.theory import EXPERIMENT, measures, separable
+from harmax_lab.toy.theory.separable import ARMS, CROSS_ENTROPY, HARMONIC, TheoryCell, TheorySpec
 
 SMALL = TheorySpec(seeds=(0, 1), samples=(24,), features=6, steps=500, test_samples=300)
 
@@ -34,7 +34,7 @@ def converged(exponent: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return three overlapping blobs in the plane and centers at which autograd's gradient is zero."""
     generator = torch.Generator().manual_seed(0)
     target = torch.arange(30) % 3
-    means = 2 * training.simplex(3, 2, generator)
+    means = 2 * separable.simplex(3, 2, generator)
     points = means[target] + torch.randn(30, 2, dtype=torch.float64, generator=generator)
     centers = means.clone().requires_grad_()
     for _ in range(1000):
@@ -47,44 +47,44 @@ def converged(exponent: float) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize(("classes", "features"), [(2, 1), (3, 2), (4, 16)])
 def test_means_are_unit_vectors_at_equal_distances(classes: int, features: int) -> None:
-    means = training.simplex(classes, features, torch.Generator().manual_seed(3))
+    means = separable.simplex(classes, features, torch.Generator().manual_seed(3))
     expected = torch.full((classes, classes), -1 / (classes - 1), dtype=torch.float64).fill_diagonal_(1)
     torch.testing.assert_close(means @ means.T, expected)
 
 
 def test_too_many_classes_for_the_space_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 3"):
-        training.simplex(4, 2, torch.Generator())
+        separable.simplex(4, 2, torch.Generator())
 
 
 def test_blobs_are_separable_through_the_origin_however_large_the_noise() -> None:
     generator = torch.Generator().manual_seed(0)
-    means = training.simplex(4, 16, generator)
-    points, target = training.draw_blobs(means, 2000, 1.0, 0.3, generator)
+    means = separable.simplex(4, 16, generator)
+    points, target = separable.draw_blobs(means, 2000, 1.0, 0.3, generator)
     scores = points @ means.T
     own = scores[torch.arange(2000), target]
     others = scores.scatter(1, target[:, None], -math.inf).amax(1)
     assert 0.3 <= (own - others).min() < 0.31
     assert torch.bincount(target).tolist() == [500] * 4
     # Without the rejection this noise would leave many points on the wrong side, so it is no empty promise.
-    loose, target = training.draw_blobs(means, 2000, 1.0, -math.inf, generator)
+    loose, target = separable.draw_blobs(means, 2000, 1.0, -math.inf, generator)
     assert ((loose @ means.T).argmax(1) != target).float().mean() > 0.2
 
 
 def test_training_and_test_points_differ_and_every_head_sees_the_same() -> None:
-    one, same = (training.blobs_of(SMALL, 6, 24, 0) for _ in range(2))
+    one, same = (separable.blobs_of(SMALL, 6, 24, 0) for _ in range(2))
     assert torch.equal(one.points, same.points)
     assert not torch.isin(one.points, one.test_points).any()
-    assert not torch.equal(one.points, training.blobs_of(SMALL, 6, 24, 1).points)
+    assert not torch.equal(one.points, separable.blobs_of(SMALL, 6, 24, 1).points)
 
 
 def test_margin_radius_and_bound_of_a_set_made_by_hand() -> None:
     points, target = torch.tensor([[3.0, 0.0], [0.0, 4.0], [2.0, 1.0]]), torch.tensor([0, 1, 0])
     weight, bias = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.zeros(2)
-    linear = training.margins(training.scores_of("cross_entropy", points, weight, bias), target)
+    linear = separable.margins(separable.scores_of("cross_entropy", points, weight, bias), target)
     assert linear.tolist() == [3.0, 8.0, 0.0]
     # The harmonic score is W x - |w|^2 / 2, with |w|^2 / 2 = 0.5 and 2.
-    harmonic = training.margins(training.scores_of("harmonic", points, weight, bias), target)
+    harmonic = separable.margins(separable.scores_of("harmonic", points, weight, bias), target)
     assert harmonic.tolist() == [4.5, 6.5, 1.5]
     assert theory.bound(4.0, math.sqrt(5), 1.5, 4) == pytest.approx(4 * math.sqrt(5) / 3)
     assert theory.bound(4.0, math.sqrt(5), 0.0, 4) == math.inf
@@ -92,7 +92,7 @@ def test_margin_radius_and_bound_of_a_set_made_by_hand() -> None:
 
 def test_a_cell_reports_the_bound_of_its_own_training_set() -> None:
     (result,) = compute(replace(SMALL, steps=100), "cross_entropy")
-    points = training.blobs_of(SMALL, 6, 24, 0).points
+    points = separable.blobs_of(SMALL, 6, 24, 0).points
     metrics = result.metrics
     assert metrics["radius"] == pytest.approx(max(points.norm(dim=1).tolist()))
     expected = metrics["radius"] * metrics["weight_norm"] / (metrics["margin"] * math.sqrt(24))
@@ -102,7 +102,7 @@ def test_a_cell_reports_the_bound_of_its_own_training_set() -> None:
 def test_harmonic_scores_choose_the_nearest_center() -> None:
     generator = torch.Generator().manual_seed(0)
     points, centers = (torch.randn(size, 5, generator=generator) for size in (200, 7))
-    scores = training.scores_of("harmonic", points, centers, torch.zeros(7))
+    scores = separable.scores_of("harmonic", points, centers, torch.zeros(7))
     assert torch.equal(scores.argmax(1), torch.cdist(points, centers).argmin(1))
 
 
@@ -158,7 +158,7 @@ def test_hull_distance_is_never_more_than_to_a_combination_of_members() -> None:
 
 
 def test_growth_tells_a_logarithm_from_a_plateau() -> None:
-    step = np.array(training.recorded_steps(10_000)[1:])
+    step = np.array(separable.recorded_steps(10_000)[1:])
     assert step[-1] == 10_000
     rising = measures.growth(step, 3 + 5 * np.log10(step))
     assert rising.slope == pytest.approx(5)
@@ -224,12 +224,12 @@ BREAKS: dict[str, tuple[str, dict[str, float], Callable[[int], bool]]] = {
 def made_up(spec: TheorySpec) -> dict[TheoryCell, CellResult]:
     return {
         cell: CellResult(metrics={**GOOD, **WORSE} if cell.arm in CROSS_ENTROPY else dict(GOOD))
-        for cell in training.cells(spec)
+        for cell in separable.cells(spec)
     }
 
 
 def verdicts_of(spec: TheorySpec, results: dict[TheoryCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in claims.summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_every_claim_can_hold() -> None:

@@ -17,7 +17,8 @@ from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import classifiers_training
 from harmax_lab.vision.classifiers import EXPERIMENT, run_cells
-from harmax_lab.vision.classifiers_images import (
+from harmax_lab.vision.classifiers_training import (
+    Workbench,
     class_words,
     first_of_each,
     permute_pixels,
@@ -25,7 +26,7 @@ from harmax_lab.vision.classifiers_images import (
     read_sides,
     split,
 )
-from harmax_lab.vision.classifiers_spec import (
+from harmax_lab.vision.classifiers_tuning import (
     CIFAR100,
     FINAL,
     HARMONIC,
@@ -40,11 +41,9 @@ from harmax_lab.vision.classifiers_spec import (
     cells,
     choose,
     final_cells,
-    setting_of,
     tuning_cells,
     vision_spec,
 )
-from harmax_lab.vision.classifiers_training import Workbench
 
 SMOKE = EXPERIMENT.profiles["smoke"]
 DATASET = SMOKE.datasets[0]
@@ -82,7 +81,7 @@ def test_data_sets_with_few_held_out_images_are_tuned_with_several_seeds_none_of
     for dataset, seeds in (("cifar10", [5]), (CIFAR100, [5, 6]), (TINY, [5, 6])):
         grid = tuning_cells(spec, dataset, LINEAR)
         assert [(cell.lr, cell.seed) for cell in grid] == [(lr, seed) for lr in spec.lrs for seed in seeds]
-        told = [vision_spec(spec, cell, setting_of(cell)) for cell in grid]
+        told = [vision_spec(spec, cell, cell.setting) for cell in grid]
         assert {one.seed for one in told} == {1000 + seed for seed in seeds}
     with pytest.raises(ValueError, match="`seeds` must be below 1000"):
         replace(spec, seeds=(5, 1000))
@@ -105,14 +104,14 @@ def test_both_heads_are_told_the_same_but_for_what_only_one_has() -> None:
     assert replace(told[HARMONIC], **own) == told[LINEAR]  # type: ignore[arg-type]
     assert (told[LINEAR].epochs, told[LINEAR].warmup, told[LINEAR].flip, told[LINEAR].cutout) == (64, 12.8, True, 8)
     cell = ClassifierCell("digits", LINEAR, TUNING, None, 1.0, 0.1, 0)
-    digits = vision_spec(EXPERIMENT.profiles["quick"], cell, setting_of(cell))
+    digits = vision_spec(EXPERIMENT.profiles["quick"], cell, cell.setting)
     assert (digits.flip, digits.cutout, digits.epochs) == (False, 0, 2)
 
 
 def test_a_setting_for_every_data_set() -> None:
-    with pytest.raises(ValueError, match="`epochs` must have 3 entries, one a data set"):
+    with pytest.raises(ValueError, match="`epochs` must have 3 entries, one per data set"):
         ClassifierSpec(epochs=(3,))
-    with pytest.raises(ValueError, match="`tuning_seeds` must have 3 entries, one a data set"):
+    with pytest.raises(ValueError, match="`tuning_seeds` must have 3 entries, one per data set"):
         ClassifierSpec(tuning_seeds=(1,))
     with pytest.raises(ValueError, match="`tuning_seeds` must be 1 or more each"):
         ClassifierSpec(tuning_seeds=(1, 0, 3))
@@ -123,7 +122,7 @@ def test_a_setting_for_every_data_set() -> None:
 def test_the_most_accurate_is_chosen_and_likelihood_decides_between_equals() -> None:
     grid = tuning_cells(ClassifierSpec(lrs=(0.1, 0.4), exponents=(8.0, 64.0)), "cifar10", HARMONIC)
     held = [Held(0.90, 0.30), Held(0.92, 0.35), Held(0.92, 0.25), Held(0.25, float("inf"))]
-    assert choose(dict(zip(grid, held, strict=True)), grid) == Setting(0.1, 64.0)
+    assert choose(dict(zip(grid, held, strict=True))) == Setting(0.1, 64.0)
 
 
 def test_the_mean_over_tuning_seeds_chooses() -> None:
@@ -134,10 +133,10 @@ def test_the_mean_over_tuning_seeds_chooses() -> None:
         [Held(0.5, 1.0), Held(0.5, 1.2), Held(0.5, 1.1)],
         [Held(0.75, 1.0), Held(0.25, 9.0), Held(0.25, 9.0)],
     )
-    assert choose(dict(zip(grid, lucky + steady, strict=True)), grid) == Setting(0.4, scale=1.0)
+    assert choose(dict(zip(grid, lucky + steady, strict=True))) == Setting(0.4, scale=1.0)
     lost = [Held(0.75, 1.0), Held(0.5, 1.0), Held(0.25, float("inf"))]  # as accurate in the mean
-    assert choose(dict(zip(grid, lost + steady, strict=True)), grid) == Setting(0.4, scale=1.0)
-    assert choose(dict(zip(grid, steady + lost, strict=True)), grid) == Setting(0.1, scale=1.0)
+    assert choose(dict(zip(grid, lost + steady, strict=True))) == Setting(0.4, scale=1.0)
+    assert choose(dict(zip(grid, steady + lost, strict=True))) == Setting(0.1, scale=1.0)
 
 
 def test_a_split_takes_a_share_of_every_class_and_no_image_twice() -> None:
@@ -176,7 +175,7 @@ def test_wordnets_numbers_become_words(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / TINY).mkdir()
     (tmp_path / TINY / "classes.tsv").write_text("n01443537\tgoldfish, Carassius auratus\n")
     assert class_words(TINY, ("n01443537", "n02")) == ["goldfish", "n02"]
-    assert class_words(CIFAR100, ("aquarium_fish",)) == ["aquarium fish"]
+    assert class_words(CIFAR100, ("aquarium_fish", "airplane")) == ["aquarium fish", "airplane"]
 
 
 def test_tuning_never_looks_at_the_test_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +245,7 @@ def test_the_runs_that_count_have_the_chosen_setting(results: dict[ClassifierCel
             if cell.stage == FINAL and cell.head == head
         }
         assert len(chosen) == 1
-        assert chosen <= {setting_of(cell) for cell in grid if results[cell].metrics["accuracy"] == best}
+        assert chosen <= {cell.setting for cell in grid if results[cell].metrics["accuracy"] == best}
 
 
 def test_a_cell_whose_tuning_is_gone_tunes_again(results: dict[ClassifierCell, CellResult], tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from harmax.figures import house_style
-from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED, Verdict
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
-from harmax_lab.vision.classifiers import EXPERIMENT
-from harmax_lab.vision.classifiers_claims import CLAIMS, JUDGES, judge
-from harmax_lab.vision.classifiers_spec import (
+from harmax_lab.vision.classifiers import CLAIMS, EXPERIMENT
+from harmax_lab.vision.classifiers_tuning import (
     FINAL,
     HARMONIC,
     HEADS,
@@ -23,7 +22,6 @@ from harmax_lab.vision.classifiers_spec import (
     ClassifierSpec,
     cells,
 )
-from harmax_lab.vision.classifiers_tables import summarize
 from harmax_lab.vision.trust_measures import SCORES, detection_key
 
 FULL = EXPERIMENT.profiles["full"]
@@ -106,7 +104,11 @@ def with_metrics(
 
 def tables_of(results: dict[ClassifierCell, CellResult], spec: ClassifierSpec = FULL) -> dict[str, Any]:
     """Rows by the title's first word."""
-    return {table.title.split()[0].strip(":"): table.rows for table in summarize(spec, results).tables}
+    return {table.title.split()[0].strip(":"): table.rows for table in EXPERIMENT.summarize(spec, results).tables}
+
+
+def judge(claim: str, spec: ClassifierSpec, results: dict[ClassifierCell, CellResult]) -> Verdict:
+    return next(one for one in EXPERIMENT.summarize(spec, results).verdicts if one.claim == claim)
 
 
 def verdict_of(claim: str, changes: Changes) -> str:
@@ -129,8 +131,7 @@ CASES: dict[str, tuple[Changes, Changes]] = {
 
 
 def test_every_claim_has_a_judge_and_a_case() -> None:
-    ids = [claim.id for claim in CLAIMS]
-    assert set(ids) == set(JUDGES) == set(CASES)
+    assert {claim.id for claim in CLAIMS if claim.judge} == {claim.id for claim in CLAIMS} == set(CASES)
 
 
 @pytest.mark.parametrize("claim", list(CASES))
@@ -235,9 +236,9 @@ def test_runs_of_several_settings_decide_nothing_and_are_named(
     def mixed(cell: ClassifierCell) -> dict[str, Any]:
         return change if (cell.dataset, cell.head, cell.seed) == ("cifar10", head, 1) else {}
 
-    for claim, basis in JUDGES.items():
-        found = judge(claim, FULL, with_metrics(planted(FULL, CASES[claim][0]), mixed))
-        touched = basis.dataset == "cifar10" and head in basis.heads
+    for claim in CLAIMS:
+        found = judge(claim.id, FULL, with_metrics(planted(FULL, CASES[claim.id][0]), mixed))
+        touched = claim.needs(ClassifierCell("cifar10", head, FINAL, None, None, None, 1))
         assert found.verdict == (NOT_DECIDED if touched else REPRODUCED)
         if touched:
             assert "several settings" in found.sentence
@@ -262,7 +263,7 @@ def test_a_run_that_diverged_leaves_its_claims_open_and_is_named() -> None:
     assert open_one.verdict == NOT_DECIDED
     assert lost.name in open_one.sentence
     assert judge("few_images", FULL, planted(FULL, CASES["few_images"][0])).verdict == REPRODUCED
-    assert summarize(FULL, results).tables
+    assert EXPERIMENT.summarize(FULL, results).tables
 
 
 def test_effects_come_with_intervals() -> None:
@@ -287,7 +288,7 @@ def test_the_table_of_tests_has_plain_numbers() -> None:
         assert (row["lr"], row["exponent"], row["scale of logits"]) == ("0.4", *own)
     for row in tables["Calibration"]:
         assert all(row[f"{name} low"] < row[name] < row[f"{name} high"] for name in ("nll", "ece", "brier"))
-    outliers = [row for row in tables["Telling"] if row["dataset"] == "cifar10"]
+    outliers = [row for row in tables["Outliers"] if row["dataset"] == "cifar10"]
     assert [row["head"] for row in outliers] == ["harmonic", "cross-entropy"] * 2 + ["harmonic"] * 2
     assert all(row[f"{name} low"] < row[name] < row[f"{name} high"] for row in outliers for name in ("AUROC", "FPR"))
 
@@ -296,7 +297,7 @@ def test_the_table_of_tuning_has_means_over_seeds_and_says_how_it_was_made() -> 
     results = planted(FULL, {})
     first = next(cell for cell in results if (cell.dataset, cell.stage, cell.lr) == ("cifar100", TUNING, 0.1))
     results[first] = CellResult(metrics={"accuracy": 0.59, "nll": 0.3, "diverged_at": None})
-    found = next(table for table in summarize(FULL, results).tables if table.title.startswith("Tuning"))
+    found = next(table for table in EXPERIMENT.summarize(FULL, results).tables if table.title.startswith("Tuning"))
     assert "the harmonic head has 15 settings to choose from, cross-entropy 15" in found.title
     assert "shorter runs" in found.title
     rows = [row for row in found.rows if row["dataset"] == "cifar100"]
@@ -345,3 +346,9 @@ def test_every_figure_is_drawn_from_planted_results() -> None:
     overall = {f"classifiers_{kind}" for kind in ("accuracy", "reliability", "collapse", "outliers", "tuning")}
     assert drawn.keys() == both | overall
     assert all(svg.count("<path") > 10 for svg in drawn.values())
+
+
+def test_tuning_is_drawn_while_a_data_set_has_not_begun() -> None:
+    first = {cell: result for cell, result in planted(FULL, {}).items() if cell.dataset == "cifar10"}
+    with house_style():
+        assert to_svg(EXPERIMENT.draw(FULL, first)["classifiers_tuning"].figure, "tuning").count("<path") > 10

@@ -15,18 +15,26 @@ from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import little_data_features
-from harmax_lab.vision.little_data import EXPERIMENT, run_cells
-from harmax_lab.vision.little_data_claims import BOTH, CLAIMS, choose, summarize
+from harmax_lab.vision.little_data import (
+    BOTH,
+    CLAIMS,
+    EXPERIMENT,
+    LittleDataCell,
+    LittleDataSpec,
+    cells,
+    choose,
+    run_cells,
+)
 from harmax_lab.vision.little_data_features import (
     MEAN_SQUARE,
+    SOURCES,
     backbone_spec,
     draw_images,
     generate_rows,
     open_rows,
     split_classes,
 )
-from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
-from harmax_lab.vision.spec import HARMONIC, STANDARD
+from harmax_lab.vision.one_layer import BIASED, HARMONIC
 
 NOWHERE = Context(Path("unused"))
 
@@ -84,12 +92,12 @@ def test_more_images_are_better_and_rows_say_what_was_chosen(smoke: Run) -> None
         for head in ("harmonic", "cross-entropy"):
             rows = [row for row in chosen["rows"] if (row["dataset"], row["head"]) == (dataset, head)]
             accuracies = [row["test_accuracy"] for row in rows]
-            assert [row["images a class"] for row in rows] == [1, 5, 20]
+            assert [row["images per class"] for row in rows] == [1, 5, 20]
             assert 0.2 < accuracies[0] < accuracies[-1]
             assert accuracies[-1] > 0.75
             assert all((row["bias"] is None) == (head == "harmonic") for row in rows)
     # Where the classes are round and equally wide, nearest mean is the best there is, and the harmonic head is near it.
-    last = next(row for row in paired["rows"] if (row["dataset"], row["images a class"]) == ("generated", 20))
+    last = next(row for row in paired["rows"] if (row["dataset"], row["images per class"]) == ("generated", 20))
     assert last["nearest class mean"] > 0.9
     assert last["difference"] > 0
     assert {verdict["verdict"] for verdict in smoke.summary["verdicts"]} == {NOT_DECIDED}
@@ -119,16 +127,13 @@ def test_validation_chooses_and_the_test_does_not() -> None:
     validation = np.array([[0.5, 0.6], [0.7, 0.4], [0.8, 0.8], [0.1, 0.9]])
     cell = LittleDataCell("digits", 1, 0)
     results = {cell: CellResult(arrays={"validation": validation, "test": 1 - validation}, metrics={"nearest_mean": 0})}
-    harmonic, standard = (choose(spec, results, "digits", 1, head) for head in BOTH)
-    assert harmonic is not None
-    assert standard is not None
-    assert (spec.arms[harmonic.arm], harmonic.rate, harmonic.test_S.tolist()) == (
-        (HARMONIC, 2.0),
-        0,
-        [pytest.approx(0.3)],
-    )
-    assert (standard.arm, standard.rate, standard.test_S.tolist()) == (3, 1, [pytest.approx(0.1)])
-    assert choose(spec, results, "digits", 2, STANDARD) is None
+    harmonic, standard = (choose(EXPERIMENT.results(spec, results), head) for head in BOTH)
+    assert (harmonic.arm, harmonic.rate, harmonic.test_S.tolist()) == ((HARMONIC, 2.0), 0, [pytest.approx(0.3)])
+    assert (standard.arm, standard.rate, standard.test_S.tolist()) == ((BIASED, 0.0), 1, [pytest.approx(0.1)])
+    rows = EXPERIMENT.summarize(spec, results).tables[0].rows
+    chosen = {(row["dataset"], row["images per class"], row["head"]): row["learning rate"] for row in rows}
+    assert (chosen["digits", 1, "harmonic"], chosen["digits", 1, "cross-entropy"]) == (0.1, 1.0)
+    assert chosen["digits", 2, "cross-entropy"] is None  # nothing finished
 
 
 def test_a_backbone_on_a_cpu_is_refused_with_what_to_do() -> None:
@@ -214,7 +219,7 @@ def made_up(
 
 
 def verdicts(spec: LittleDataSpec, results: dict[LittleDataCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_every_claim_can_hold() -> None:
@@ -246,9 +251,13 @@ def test_short_runs_few_seeds_missing_sizes_and_cells_decide_nothing() -> None:
     found = verdicts(FULL, results)
     assert [name for name, verdict in found.items() if verdict == NOT_DECIDED] == ["few_features"]
     bare = replace(FULL, datasets=("mnist",), absent=("cifar10_linear", "cifar10_harmonic"))
-    sentences = {verdict.claim: verdict.sentence for verdict in summarize(bare, {}).verdicts}
-    assert "whose files were not there" in sentences["few_features"]
-    assert len(summarize(bare, {}).tables[-1].rows) == 2
+    summary = EXPERIMENT.summarize(bare, {})
+    sentences = {verdict.claim: verdict.sentence for verdict in summary.verdicts}
+    assert "the files were not there: cifar10_linear, cifar10_harmonic" in sentences["few_features"]
+    assert len(summary.tables[-1].rows) == 2
+    half = replace(FULL, datasets=("mnist", "cifar10_linear"), absent=("cifar10_harmonic",))
+    found = verdicts(half, made_up(half, {}))
+    assert (found["few_features"], found["few_pixels"]) == (NOT_DECIDED, REPRODUCED)
 
 
 @pytest.mark.skipif(not has_images("mnist"), reason="MNIST is not in the data folder")

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from harmax.analysis import fit_temperature
 from harmax.data.images import Images, has_images, load_images
 from harmax.figures import house_style
-from harmax.functional import harmonic_logits
+from harmax.functional import harmonic_logits, squared_distance
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
@@ -19,15 +19,23 @@ from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.vision import trust
 from harmax_lab.vision.mnist_training import Data, as_data
-from harmax_lab.vision.spec import BIASED, HARMONIC, STANDARD, Profiles
-from harmax_lab.vision.stacks import Arm, initial_network, train_stack
-from harmax_lab.vision.trust import EXPERIMENT, run_cells, split, transformed
-from harmax_lab.vision.trust_claims import CLAIMS, summarize
-from harmax_lab.vision.trust_figures import draw_detection
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles
+from harmax_lab.vision.stacks import Arm, Formula, StackSpec, initial_network, train_stack
+from harmax_lab.vision.trust import (
+    BODIES,
+    CLAIMS,
+    EXPERIMENT,
+    LAYER,
+    MLP,
+    TRANSFORMS,
+    TrustCell,
+    TrustSpec,
+    cells,
+    run_cells,
+    split,
+    transformed,
+)
 from harmax_lab.vision.trust_measures import SCORES, detection_key, measure_calibration, measure_trust
-from harmax_lab.vision.trust_spec import BODIES, LAYER, MLP, TRANSFORMS, TrustCell, TrustSpec, cells
-
-ARMS = [Arm(HARMONIC, 4.0), Arm(HARMONIC, 8.0), Arm(STANDARD), Arm(BIASED)]
 
 
 def blobs(images: int = 60, classes: int = 3, features: int = 16, seed: int = 0) -> Data:
@@ -44,8 +52,10 @@ def blobs(images: int = 60, classes: int = 3, features: int = 16, seed: int = 0)
 def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(arm: int, hidden: int | None) -> None:
     data, seeds = blobs(), [5, 9, 2, 3, 4, 7]  # more than are trained together
     rows = torch.stack([torch.arange(10, 50) for _ in seeds])
-    plan = dict(steps=7, batch=16, learning_rate=1e-2, weight_decay=1e-2)
-    trained = train_stack(data, ARMS, seeds, rows, **plan, hidden=hidden).one(5, arm)  # type: ignore[arg-type]
+    spec = StackSpec(seeds=tuple(seeds), batch_size=16, weight_decay=1e-2)
+    arms = spec.stacked(hidden or 16)
+    assert [one.head for one in arms] == [HARMONIC, HARMONIC, STANDARD, BIASED]
+    trained = train_stack(spec, data, rows, steps=7, learning_rate=1e-2, hidden=hidden).one(5, arm)
     start = initial_network([7], 1, 3, 16, hidden).one(0, 0)
     parts = [part.clone().requires_grad_() for part in start if part is not None]
     optimizer = torch.optim.AdamW(parts, lr=1e-2, weight_decay=1e-2)
@@ -54,9 +64,9 @@ def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(arm: int, hidden: 
         for places in torch.randperm(40, generator=generator)[:32].split(16)[: 7 - done]:
             x, y = data.x_ND[rows[0][places]], data.y_N[rows[0][places]]
             x = x if hidden is None else F.relu(F.linear(x, parts[2], parts[3]))
-            head = ARMS[arm].head
+            head = arms[arm].head
             if head == HARMONIC:
-                z = harmonic_logits(x, parts[0], exponent=ARMS[arm].exponent)
+                z = harmonic_logits(x, parts[0], exponent=arms[arm].exponent)
             else:
                 z = F.linear(x, parts[0], parts[1] if head == BIASED else None)
             optimizer.zero_grad()
@@ -66,18 +76,16 @@ def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(arm: int, hidden: 
     torch.testing.assert_close(trained.weight_SAVF, parts[0].detach(), rtol=0, atol=2e-5)
     if hidden is not None:
         torch.testing.assert_close(trained.hidden_SAFD, parts[2].detach(), rtol=0, atol=2e-5)
-    if ARMS[arm].head == BIASED:
+    if arms[arm].head == BIASED:
         assert trained.bias_SAV.abs().min() > 0
         torch.testing.assert_close(trained.bias_SAV, parts[1].detach(), rtol=0, atol=2e-5)
-    elif ARMS[arm].head == STANDARD:
+    elif arms[arm].head == STANDARD:
         assert not trained.bias_SAV.any()
 
 
 def test_arms_must_be_in_order() -> None:
     with pytest.raises(ValueError, match="must come first"):
-        train_stack(
-            blobs(), ARMS[::-1], [0], torch.arange(20)[None], steps=1, batch=8, learning_rate=0.1, weight_decay=0
-        )
+        Formula.of([Arm(STANDARD), Arm(HARMONIC, 4.0)], "cpu")
 
 
 def test_planted_logits_give_the_numbers_one_can_count() -> None:
@@ -118,7 +126,7 @@ def test_outside_sets_are_made_of_the_images() -> None:
     images = Images(draws.integers(0, 120, (50, 4, 4)).astype(np.uint8), np.zeros(50, int), ("only",))
     made = transformed(images)
     rows = as_data(images).x_ND
-    assert tuple(made) == TRANSFORMS
+    assert list(made) == list(TRANSFORMS)
     np.testing.assert_array_equal(made["rotated"][3].reshape(4, 4), np.rot90(rows[3].reshape(4, 4)))
     # One permutation for all: columns are the same ones in another order.
     columns = {tuple(column) for column in rows.T.tolist()}
@@ -204,10 +212,10 @@ def test_temperature_is_fitted_on_held_out_images(monkeypatch: pytest.MonkeyPatc
 def test_fashion_is_left_out_where_it_is_not_there() -> None:
     bare = Profiles(trust.SPECS, required={"full": ("mnist",)}, is_there=lambda name: name == "digits")["full"]
     assert (bare.datasets, bare.absent) == (("mnist",), ("fashion_mnist",))
-    assert bare.outside == TRANSFORMS  # type: ignore[attr-defined]
+    assert bare.outside == tuple(TRANSFORMS)
     there = Profiles(trust.SPECS, required={}, is_there=lambda name: True)["full"]
-    assert there.outside == ("fashion_mnist", *TRANSFORMS)  # type: ignore[attr-defined]
-    assert [row["dataset"] for row in summarize(bare, {}).tables[-1].rows] == ["fashion_mnist"]  # type: ignore[arg-type]
+    assert there.outside == ("fashion_mnist", *TRANSFORMS)
+    assert [row["dataset"] for row in EXPERIMENT.summarize(bare, {}).tables[-1].rows] == ["fashion_mnist"]
 
 
 FULL = TrustSpec(seeds=tuple(range(10)), datasets=("mnist", "fashion_mnist"))
@@ -256,7 +264,7 @@ def test_scores_below_chance_are_drawn_inside_their_panels() -> None:
     low = {"nearest_distance": 0.08, "energy": 0.05}
     results = made_up(FULL, {(MLP, HARMONIC): low})
     with house_style():
-        figure = draw_detection(FULL, results)
+        figure = EXPERIMENT.draw(FULL, results)["trust_detection"].figure
         to_svg(figure, "trust_detection")
     drawn = [(axes.get_xlim(), line.get_xdata()) for axes in figure.axes for line in axes.get_lines()]
     assert min(np.min(x) for _, x in drawn) < 0.06
@@ -264,7 +272,7 @@ def test_scores_below_chance_are_drawn_inside_their_panels() -> None:
 
 
 def verdicts(spec: TrustSpec, results: dict[TrustCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in summarize(spec, results).verdicts}
+    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
 
 
 def test_every_claim_can_hold() -> None:
@@ -299,23 +307,23 @@ def test_short_runs_few_seeds_and_missing_cells_decide_nothing() -> None:
     found = verdicts(FULL, results)
     assert found.pop("own_probability") == REPRODUCED  # it needs no cross-entropy
     assert set(found.values()) == {NOT_DECIDED}
-    assert summarize(FULL, {}).tables[0].rows[0]["accuracy"] is None
+    assert EXPERIMENT.summarize(FULL, {}).tables[0].rows[0]["accuracy"] is None
 
 
 @pytest.mark.skipif(not has_images("mnist"), reason="MNIST is not in the data folder")
 def test_noise_is_told_from_real_mnist() -> None:
     train, test = as_data(load_images("mnist")), load_images("mnist", "test")
-    arm = Arm(HARMONIC, 56.0)
+    spec = StackSpec(factors=(2.0,), batch_size=128)
+    arm = spec.stacked(784)[0]
     rows = torch.randperm(60_000, generator=torch.Generator().manual_seed(0))[None, :20_000]
-    trained = train_stack(train, [arm], [0], rows, steps=300, batch=128, learning_rate=3e-3, weight_decay=1e-2)
-    network, noise = trained.one(0, 0), transformed(test)["noise"]
+    network, noise = train_stack(spec, train, rows, steps=300, learning_rate=3e-3).one(0, 0), transformed(test)["noise"]
     z = network.logits(arm, as_data(test).x_ND).double().numpy()
     assert measure_calibration(z, test.labels)["accuracy"] > 0.88
     found = measure_trust(
         z,
         test.labels,
         outside={"noise": network.logits(arm, noise).double().numpy()},
-        distances_NC=network.distances(as_data(test).x_ND).numpy(),
-        outside_distances={"noise": network.distances(noise).numpy()},
+        distances_NC=squared_distance(as_data(test).x_ND, network.weight_SAVF).sqrt().numpy(),
+        outside_distances={"noise": squared_distance(noise, network.weight_SAVF).sqrt().numpy()},
     )
     assert found["noise.nearest_distance.auroc"] > 0.6

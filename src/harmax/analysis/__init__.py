@@ -1,19 +1,19 @@
-"""Measures of what was learned: numpy in, numpy out, no model needed.
+"""Measures of learned representations and classifiers: numpy arrays in, numbers out, without a model.
 
-    pca.py             principal components and how much they carry
+    pca.py             principal components and their share of the variance
     geometry.py        circles, lattices, family trees, classes
     groups.py          subgroups of S_n and their cosets
     clusters.py        silhouettes, and the cosets that points cluster by
-    quadruples.py      quadruples of word pairs, their null, and intervals that know they share words
-    parallelograms.py  whether those quadruples are parallelograms, under 32 settings
-    centers.py         tokens: neighbors, lengths, directions
-    calibration.py     whether a classifier is as often right as it says
-    outliers.py        whether it knows what it has not seen, and when it had better say nothing
-    collapse.py        how near features and weights are to neural collapse
-    curves.py          when accuracy rises for good
+    quadruples.py      quadruples of word pairs, a null for them, and intervals that allow for shared words
+    parallelograms.py  whether quadruples are parallelograms, under 32 settings
+    centers.py         token centers: neighbors, lengths, directions
+    calibration.py     whether the confidence of a classifier matches its accuracy
+    outliers.py        whether a classifier recognizes unknown images, and what abstaining gains
+    collapse.py        how close features and weights are to neural collapse
+    curves.py          when accuracy rises and stays high
     statistics.py      intervals and tests over seeds
 
-Measures of points look along the first two principal components unless they are told `components=None`.
+Measures of points use the first two principal components by default; `components=None` uses the whole space.
 """
 
 from harmax.analysis.calibration import (

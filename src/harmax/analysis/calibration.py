@@ -1,6 +1,6 @@
-"""Whether a classifier knows how sure it may be: calibration error, likelihood, Brier score, temperature.
+"""Whether the confidence of a classifier matches its accuracy: calibration error, likelihood, Brier score, temperature.
 
-Everything takes logits, numbers whose softmax is the probabilities: those of any head, or log-probabilities. The
+All functions take logits: numbers whose softmax gives the probabilities. Log-probabilities are logits too. The
 confidence of an image is its largest probability.
 """
 
@@ -15,33 +15,33 @@ from harmax.analysis.resampling import check_draws, percentile_interval, resampl
 from harmax.analysis.statistics import Interval
 
 SPACINGS = ("width", "mass")
-MOST_SWEPT = 200  # bins; with right answers above all wrong ones the sweep would not end
-TOLERANCE, MOST_STEPS = 1e-12, 200  # of the search for a temperature
+MOST_SWEPT = 200  # bins; the sweep would not end if all right answers had a higher confidence than all wrong ones
+TOLERANCE, MOST_STEPS = 1e-12, 200  # for the search for a temperature
 
 
 class Reliability(NamedTuple):
-    """How often a classifier is right where it is this sure, bin by bin."""
+    """Confidence and accuracy of a classifier, per bin of confidence."""
 
     edges: np.ndarray
-    """(M + 1,), from 0 to 1; a bin holds confidences above its lower edge, up to and with its upper one."""
+    """(M + 1,), from 0 to 1. A bin holds confidences above its lower edge and up to its upper edge."""
     counts: np.ndarray
-    """(M,), images."""
+    """(M,), the number of images."""
     confidence: np.ndarray
-    """(M,), their mean confidence; NaN where there are none."""
+    """(M,), their mean confidence; NaN for an empty bin."""
     accuracy: np.ndarray
-    """(M,), the share of them that is right; NaN where there are none."""
+    """(M,), their accuracy; NaN for an empty bin."""
 
 
 def reliability_curve(logits: Any, labels: Any, *, bins: int | None = 15, spacing: str = "width") -> Reliability:
-    """Sort images by their confidence into bins, and compare confidence and accuracy in each.
+    """Divide images into bins by their confidence, and return confidence and accuracy per bin.
 
     Args:
         logits: (N, V).
         labels: the true classes, (N,).
-        bins: M; None: as many as keep the accuracy from falling from one bin to the next, at most 200 (Roelofs et al.
-            2022, "Mitigating bias in calibration error estimation").
-        spacing: "width": edges 0, 1/M, 2/M, ...; "mass": as many images in each, but equal confidences stay together,
-            so that the order of the images does not matter.
+        bins: M. None means the largest number, up to 200, for which accuracy never falls from one bin to the next
+            (Roelofs et al. 2022, "Mitigating bias in calibration error estimation").
+        spacing: "width" has the edges 0, 1/M, 2/M, ... "mass" has equally many images per bin. Images of equal
+            confidence are in the same bin, so that the order of the images does not matter.
 
     >>> curve = reliability_curve(np.log([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]]), [0, 1, 1], bins=2)
     >>> curve.counts, np.round(curve.confidence, 6), curve.accuracy
@@ -57,13 +57,14 @@ def expected_calibration_error(logits: Any, labels: Any, *, bins: int | None = 1
 
     .. math:: \mathrm{ECE} = \sum_m \frac{N_m}{N} | \mathrm{accuracy}_m - \mathrm{confidence}_m |
 
-    With few images it is above 0 for a perfect classifier too: chance opens gaps. Fewer bins, or None, open fewer.
+    With few images it is above 0 even for a perfectly calibrated classifier, because of chance. The effect is smaller
+    with fewer bins or with None.
 
     Args:
         logits: (N, V).
         labels: (N,).
         bins: as for `reliability_curve`.
-        spacing: as there.
+        spacing: as for `reliability_curve`.
 
     >>> round(expected_calibration_error(np.log([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]]), [0, 1, 1], bins=10), 6)
     0.4
@@ -75,7 +76,7 @@ def expected_calibration_error(logits: Any, labels: Any, *, bins: int | None = 1
 
 
 def negative_log_likelihood(logits: Any, labels: Any) -> float:
-    r"""Return the mean of -log p of the true class: the test loss, in nats.
+    r"""Return the mean of -log p of the true class, in nats.
 
     Args:
         logits: (N, V).
@@ -88,7 +89,7 @@ def negative_log_likelihood(logits: Any, labels: Any) -> float:
 
 
 def brier_score(logits: Any, labels: Any) -> float:
-    r"""Return Brier's score, the mean squared distance of the probabilities from the truth, 0 to 2.
+    r"""Return Brier's score, the mean squared distance between the probabilities and the truth, 0 to 2.
 
     .. math:: \frac{1}{N} \sum_i \sum_j (p_{ij} - [j = y_i])^2
 
@@ -103,7 +104,7 @@ def brier_score(logits: Any, labels: Any) -> float:
 
 
 class Calibration(NamedTuple):
-    """The measures of one classifier on one set of images, with intervals over the images."""
+    """Measures of one classifier on one set of images, with intervals over the images."""
 
     accuracy: Interval
     nll: Interval
@@ -123,19 +124,19 @@ def summarize_calibration(
 ) -> Calibration:
     """Return accuracy, likelihood, Brier score and calibration error, each with a bootstrap interval over images.
 
-    For several seeds, give the estimates of all of them to `bootstrap_interval` instead. Bins stay those of all images.
-    A draw's calibration error is above that of the images it is drawn from, as theirs is above the truth; so its
-    interval is the draws' reflected in the estimate, which takes that part off again. For a classifier that is
-    calibrated perfectly it still lies too high.
+    For several seeds, pass the estimates of all seeds to `bootstrap_interval` instead. All draws use the bins of the
+    whole set. The calibration error of a draw is biased upward, in the same way as that of the whole set. Its interval
+    is therefore reflected at the estimate, which removes the bias. For a perfectly calibrated classifier the interval
+    is still too high.
 
     Args:
         logits: (N, V).
         labels: (N,).
         bins: as for `reliability_curve`.
-        spacing: as there.
-        draws: how many.
-        level: of the intervals.
-        seed: of the draws.
+        spacing: as for `reliability_curve`.
+        draws: number of bootstrap draws.
+        level: level of the intervals.
+        seed: seed of the draws.
 
     >>> found = summarize_calibration(np.log([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.6, 0.4]]), [0, 0, 1, 1], bins=2)
     >>> print(found.accuracy, "and", found.nll)
@@ -163,27 +164,27 @@ def summarize_calibration(
 
 
 def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (0.01, 100.0)) -> float:
-    r"""Return the temperature T by which to divide logits for the best likelihood on these images.
+    r"""Return the temperature T: logits divided by T have the best likelihood on these images.
 
     .. math:: \min_T \; -\frac{1}{N} \sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
 
-    The loss is convex in 1 / T, so the root of its derivative is found to rounding. Fit it on images that were not
-    trained on. Dividing by T changes no decision; for a harmonic head without softening it divides the exponent by T.
+    The loss is convex in 1 / T, so the root of its derivative is exact up to rounding. Use images that were not in the
+    training set. Dividing by T changes no decision. For a harmonic head without softening it divides the exponent by T.
 
     Args:
         logits: (N, V).
         labels: (N,).
-        limits: the least and greatest T; one of them comes back where the best lies beyond, as it does where every
-            answer is right (the sharper the better) or the logits tell nothing.
+        limits: the smallest and largest T. If the best T is outside, the nearer limit is returned. This happens if
+            every answer is right, or if the logits contain no information.
 
     >>> z = np.log([[0.8, 0.2]] * 4)
-    >>> T = fit_temperature(z, [0, 0, 0, 1])  # right 3 times of 4, so 0.75 is the confidence it should have
+    >>> T = fit_temperature(z, [0, 0, 0, 1])  # three of four are right, so the best confidence is 0.75
     >>> np.round(np.exp(z[0] / T) / np.exp(z[0] / T).sum(), 6)
     array([0.75, 0.25])
     """
     z_NV, labels_N = _checked(logits, labels)
     if not 0 < limits[0] < limits[1] < np.inf:
-        raise ValueError(f"`limits` must be positive and rise, got {limits}; 0.01 and 100 are usual.")
+        raise ValueError(f"`limits` must be two rising, positive numbers, got {limits}; try (0.01, 100).")
     above_NV = z_NV - np.take_along_axis(z_NV, labels_N[:, None], 1)
     low, high = 1 / limits[1], 1 / limits[0]
     if _slope(above_NV, low)[0] >= 0:
@@ -194,7 +195,7 @@ def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (
     for _ in range(MOST_STEPS):
         slope, curvature = _slope(above_NV, inverse)
         low, high = (inverse, high) if slope < 0 else (low, inverse)
-        # Newton's step where it stays inside what is known to hold the root, the middle of that where it does not.
+        # Newton's step if it stays inside the bracket, else the middle of the bracket.
         step = inverse - slope / curvature if curvature > 0 else low
         following = step if low < step < high else (low + high) / 2
         if abs(following - inverse) <= TOLERANCE * inverse:
@@ -204,7 +205,7 @@ def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (
 
 
 def _slope(above_NV: np.ndarray, inverse: float) -> tuple[float, float]:
-    """Return the first and second derivative of the loss in 1 / T, from logits above the true class's."""
+    """Return the first and second derivative of the loss in 1 / T, from logits relative to the true class."""
     p_NV = np.exp(_log_softmax(inverse * above_NV))
     mean_N = (p_NV * above_NV).sum(1)
     return float(mean_N.mean()), float((p_NV * np.square(above_NV - mean_N[:, None])).sum(1).mean())
@@ -226,8 +227,8 @@ def _squared_misses(z_NV: np.ndarray, labels_N: np.ndarray) -> np.ndarray:
 
 
 def _confidence(z_NV: np.ndarray, labels_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest probability of each image, and 1.0 where its class is the true one."""
-    confidence_N = 1 / np.exp(z_NV - z_NV.max(1, keepdims=True)).sum(1)  # no logarithm: even odds are on the edge
+    """Return the largest probability of each image, and 1.0 for a right answer or 0.0 for a wrong one."""
+    confidence_N = 1 / np.exp(z_NV - z_NV.max(1, keepdims=True)).sum(1)  # no logarithm: 1/2 and 1/4 must be exact edges
     return confidence_N, (z_NV.argmax(1) == labels_N).astype(np.float64)
 
 
@@ -236,7 +237,7 @@ def _edges(confidence_N: np.ndarray, right_N: np.ndarray, bins: int | None, spac
         raise ValueError(f"`spacing` must be one of {', '.join(SPACINGS)}, got {spacing!r}; choose one of them.")
     if bins is not None:
         if bins < 1:
-            raise ValueError(f"`bins` must be at least 1, got {bins}; 15 are usual, None finds a number.")
+            raise ValueError(f"`bins` must be at least 1, got {bins}; use 15, or None to find a number.")
         return _spaced(confidence_N, bins, spacing)
     edges = _spaced(confidence_N, 1, spacing)
     for more in range(2, min(len(confidence_N), MOST_SWEPT) + 1):
@@ -251,7 +252,7 @@ def _edges(confidence_N: np.ndarray, right_N: np.ndarray, bins: int | None, spac
 def _spaced(confidence_N: np.ndarray, bins: int, spacing: str) -> np.ndarray:
     if spacing == "width":
         return np.linspace(0, 1, bins + 1)
-    last = -(-len(confidence_N) * np.arange(1, bins) // bins) - 1  # of each bin but the last, among the sorted
+    last = -(-len(confidence_N) * np.arange(1, bins) // bins) - 1  # last place of each bin but the last, when sorted
     return np.concatenate([[0.0], np.sort(confidence_N)[last], [1.0]])
 
 
@@ -272,21 +273,23 @@ def _checked(logits: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     labels_N = checked_labels("labels", labels, len(z_NV))
     if labels_N.min() < 0 or labels_N.max() >= z_NV.shape[1]:
         raise ValueError(
-            f"`labels` must be classes 0 to {z_NV.shape[1] - 1}, got {labels_N.min()} to {labels_N.max()}; "
+            f"`labels` must be classes from 0 to {z_NV.shape[1] - 1}, got {labels_N.min()} to {labels_N.max()}; "
             "leave other images out."
         )
     return z_NV, labels_N
 
 
 def checked_scores(name: str, scores: Any) -> np.ndarray:
-    """Return one number an image and class, (N, V), as float64; refuse other shapes, NaN and infinity."""
+    """Return one number per image and class, (N, V), as float64; refuse other shapes, NaN and infinity."""
     found = np.asarray(scores, dtype=np.float64)
     if found.ndim != 2 or not len(found) or found.shape[1] < 2:
-        raise ValueError(f"`{name}` must have shape (images, 2 classes or more), got {found.shape}; one row an image.")
+        raise ValueError(
+            f"`{name}` must have shape (images, 2 classes or more), got {found.shape}; pass one row per image."
+        )
     broken = int((~np.isfinite(found)).any(1).sum())
     if broken:
         raise ValueError(
-            f"`{name}` must be finite, got NaN or infinity in {broken} of {len(found)} rows; take them as the head "
-            "gives them, not through rounded probabilities."
+            f"`{name}` must be finite, got NaN or infinity in {broken} of {len(found)} rows; pass the head's own "
+            "output, not the logarithm of rounded probabilities."
         )
     return found

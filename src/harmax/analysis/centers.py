@@ -1,9 +1,9 @@
-"""Token centers: which tokens lie next to each other, how long they are, and how many directions they use.
+"""Token centers: the nearest tokens, the lengths, and the number of directions in use.
 
-For a harmonic head these are the class centers; for another head, or any embedding, they are its rows.
+For a harmonic head the centers are the class centers. For another head or any embedding they are its rows.
 """
 
-# V tokens, D features, R = min(V, D) components, Q tokens asked for, N neighbors, B tokens of a block
+# V tokens, D features, R = min(V, D) components, Q query tokens, N neighbors, B tokens per block
 
 from typing import Any, NamedTuple
 
@@ -13,11 +13,11 @@ from harmax.analysis.arrays import checked_labels, checked_points
 from harmax.analysis.pca import PCA, pca
 
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)  # quantiles of the norms
-BLOCK, ASKED = 4096, 256  # tokens of the vocabulary, and of those asked for, that are looked at together
+BLOCK, ASKED = 4096, 256  # tokens of the vocabulary, and query tokens, that are processed together
 
 
 class Neighbors(NamedTuple):
-    """The nearest other tokens of each token asked for, nearest first."""
+    """The nearest other tokens of each query token, nearest first."""
 
     tokens: np.ndarray
     """(Q, N) int64"""
@@ -26,15 +26,15 @@ class Neighbors(NamedTuple):
 
 
 def nearest_tokens(embedding: Any, tokens: Any, count: int = 10) -> Neighbors:
-    """Find the nearest tokens of some tokens by Euclidean distance, the tokens themselves left out.
+    """Find the nearest tokens of some tokens by Euclidean distance, without the tokens themselves.
 
-    The vocabulary passes by in blocks: no V x V distances, and no float64 copy of the embedding. Equally near tokens
-    come in the order of their numbers.
+    The vocabulary is processed in blocks, without V x V distances and without a float64 copy of the embedding. Equally
+    near tokens are ordered by their numbers.
 
     Args:
-        embedding: one row a token, (V, D), V at least 2.
-        tokens: those asked for, (Q,).
-        count: neighbors of each; all others where there are fewer.
+        embedding: one row per token, (V, D), V at least 2.
+        tokens: the query tokens, (Q,).
+        count: number of neighbors per token; all other tokens if there are fewer.
 
     >>> nearest_tokens([[0.0], [1.0], [5.0], [7.0]], [0, 3], count=2)
     Neighbors(tokens=array([[1, 2],
@@ -44,9 +44,11 @@ def nearest_tokens(embedding: Any, tokens: Any, count: int = 10) -> Neighbors:
     x_VD = _checked_embedding(embedding)
     asked_Q = checked_labels("tokens", tokens, np.size(tokens))
     if not len(asked_Q) or asked_Q.min() < 0 or asked_Q.max() >= len(x_VD):
-        raise ValueError(f"`tokens` must be one or more of 0 to {len(x_VD) - 1}, got {asked_Q}; ask for others.")
+        raise ValueError(
+            f"`tokens` must be one or more numbers from 0 to {len(x_VD) - 1}, got {asked_Q}; pass row numbers."
+        )
     if count < 1:
-        raise ValueError(f"`count` must be at least 1, got {count}; 10 are usual.")
+        raise ValueError(f"`count` must be at least 1, got {count}; 10 is usual.")
     parts = np.split(asked_Q, range(ASKED, len(asked_Q), ASKED))
     tokens_QN, distances_QN = zip(*(_nearest(x_VD, part, min(count, len(x_VD) - 1)) for part in parts), strict=True)
     return Neighbors(np.concatenate(tokens_QN), np.concatenate(distances_QN))
@@ -64,27 +66,27 @@ def token_norms(embedding: Any) -> np.ndarray:
 
 
 class CentersSummary(NamedTuple):
-    """What the rows of an embedding look like as a cloud."""
+    """A description of the rows of an embedding as a cloud of points."""
 
     norms: dict[float, float]
-    """Level to quantile of the lengths."""
+    """Quantiles of the lengths: level to length."""
     mean_share: float
-    """How much of the mean squared length is the length of the common mean: 0 for a centered cloud, 1 for one point."""
+    """Squared length of the mean row as a share of the mean squared length: 0 for a centered cloud, 1 for one point."""
     explained: np.ndarray
-    """(R,), the share of the variance in the first 1, 2, ... components; ones where all rows are the same."""
+    """(R,), the share of the variance in the first 1, 2, ... components; ones if all rows are equal."""
     participation_ratio: float
-    """(sum of variances)^2 / sum of squared variances, as `participation_ratio`: how many directions are used."""
+    """(sum of variances)^2 / sum of squared variances, as `participation_ratio`: the number of directions in use."""
     effective_rank: float
-    """exp of the entropy of the variances' shares (Roy and Vetterli, with variances): another such number, which
-    counts weak directions more; 0 where all rows are the same."""
+    """exp of the entropy of the variances' shares (Roy and Vetterli, with variances). It also counts directions, with
+    more weight for weak ones; 0 if all rows are equal."""
 
 
 def summarize_centers(embedding: Any, *, fitted: PCA | None = None) -> CentersSummary:
     """Describe an embedding: lengths, common mean, and the variance along its principal components.
 
     Args:
-        embedding: one row a token, (V, D); leave rows that only pad the vocabulary out.
-        fitted: `pca(embedding)` where it is there already; None: found here.
+        embedding: one row per token, (V, D), without rows that only pad the vocabulary.
+        fitted: `pca(embedding)`, if it is known already; None means compute it here.
 
     >>> found = summarize_centers([[2.0, 1.0], [2.0, -1.0], [2.0, 3.0], [2.0, -3.0]])
     >>> round(found.norms[1.0] ** 2, 6), round(found.mean_share, 6), found.explained, found.participation_ratio
@@ -94,11 +96,11 @@ def summarize_centers(embedding: Any, *, fitted: PCA | None = None) -> CentersSu
     axes = pca(embedding) if fitted is None else fitted
     if axes.mean.shape != np.shape(embedding)[1:]:
         raise ValueError(
-            f"`fitted` must be of points with the {np.shape(embedding)[1:]} features of `embedding`, got "
-            f"{axes.mean.shape}; pass pca(embedding)."
+            f"`fitted` must have the {np.shape(embedding)[1:]} features of `embedding`, got {axes.mean.shape}; pass "
+            "pca(embedding)."
         )
     longest = norms.max()
-    # Lengths are divided before they are squared, which keeps rows that are huge or tiny.
+    # Lengths are divided before they are squared, so that huge and tiny rows neither overflow nor vanish.
     shares = np.square(np.linalg.norm(axes.mean / longest)) / np.square(norms / longest).mean() if longest > 0 else 0.0
     used = axes.ratio[axes.ratio > 0]
     left = np.concatenate([np.cumsum(axes.ratio[::-1])[::-1][1:], [0.0]])
@@ -113,7 +115,7 @@ def summarize_centers(embedding: Any, *, fitted: PCA | None = None) -> CentersSu
 
 def _nearest(x_VD: np.ndarray, asked_Q: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     x_QD = checked_points(x_VD[asked_Q], least=1)
-    # Lengths from a point among them, so that their squares do not swallow the distances.
+    # Subtracting a common vector leaves distances unchanged and avoids cancellation.
     middle_D = x_QD.mean(0)
     one_QD = x_QD - middle_D
     best_QN, found_QN = np.empty((len(asked_Q), 0)), np.empty((len(asked_Q), 0), dtype=np.int64)
@@ -124,7 +126,7 @@ def _nearest(x_VD: np.ndarray, asked_Q: np.ndarray, count: int) -> tuple[np.ndar
         squares_QB[asked_Q[:, None] == numbers_B] = np.inf
         best_QN = np.concatenate([best_QN, squares_QB], axis=1)
         found_QN = np.concatenate([found_QN, np.broadcast_to(numbers_B, squares_QB.shape)], axis=1)
-        # A few more than asked for are kept until the end, where exact distances decide.
+        # Some more neighbors than needed are kept until the end, where exact distances decide.
         kept = np.argsort(best_QN, axis=1, kind="stable")[:, : 2 * count + 1]
         best_QN, found_QN = np.take_along_axis(best_QN, kept, 1), np.take_along_axis(found_QN, kept, 1)
     exact_QN = np.linalg.norm(x_VD[found_QN].astype(np.float64) - x_QD[:, None], axis=2)
@@ -134,11 +136,11 @@ def _nearest(x_VD: np.ndarray, asked_Q: np.ndarray, count: int) -> tuple[np.ndar
 
 
 def _checked_embedding(embedding: Any) -> np.ndarray:
-    """Return the rows in their own precision; shapes are checked here, numbers block by block."""
+    """Return the rows in their own precision. Shapes are checked here, numbers later in blocks."""
     found = np.asarray(embedding)
     if found.ndim != 2 or found.shape[1] == 0 or len(found) < 2:
         raise ValueError(
             f"`embedding` must have shape (tokens, features) with 2 tokens or more, got {found.shape}; "
-            "pass one row a token."
+            "pass one row per token."
         )
     return found

@@ -11,21 +11,21 @@ from harmax.analysis.arrays import checked_classes, checked_points, distances
 from harmax.analysis.groups import Subgroup, checked_images, coset_partitions, places
 from harmax.analysis.pca import seen
 
-LEVELS = (0.5, 0.95, 0.99)  # quantiles of the null that are kept
-BATCH = 2**18  # numbers in memory at a time while the null is drawn
+LEVELS = (0.5, 0.95, 0.99)  # quantiles of the null that are returned
+BATCH = 2**18  # numbers in memory at a time while the null is computed
 
 
 def silhouette(points: Any, labels: Any) -> float:
-    r"""Return the mean silhouette of points sorted into classes, -1 to 1.
+    r"""Return the mean silhouette of points in classes, -1 to 1.
 
     .. math:: s_i = \frac{b_i - a_i}{\max(a_i, b_i)}
 
-    with a the mean distance to the others of the own class and b the least mean distance to another class; 0 for a
-    point that is alone in its class, and where a and b are 0.
+    Here a is the mean distance to the other points of the same class, and b is the smallest mean distance to another
+    class. A point that is alone in its class counts 0, and so does a point with a = b = 0.
 
     Args:
         points: (K, D).
-        labels: (K,), 2 to K - 1 different ones.
+        labels: (K,), with 2 to K - 1 different labels.
 
     >>> round(silhouette([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1]), 6)
     0.899749
@@ -35,40 +35,40 @@ def silhouette(points: Any, labels: Any) -> float:
 
 
 class BestCosets(NamedTuple):
-    """The partition into cosets that points cluster by most clearly, and what chance would give."""
+    """The partition into cosets by which points cluster best, and a comparison with chance."""
 
     score: float
-    """Its mean silhouette."""
+    """Mean silhouette of the best partition."""
     subgroup: Subgroup
     side: str
     labels: np.ndarray
     """(K,), the coset of each point."""
     p_value: float
-    """How often the best score of points in random order is as high: (1 + times) / (1 + draws)."""
+    """Share of random orders of the points whose best score is as high: (1 + times) / (1 + draws)."""
     null: dict[float, float]
-    """Quantiles of that best score: level to score."""
+    """Quantiles of the best score of random orders: level to score."""
     scores: np.ndarray
-    """(P,), of all partitions, in the order of `coset_partitions`."""
+    """(P,), the scores of all partitions, in the order of `coset_partitions`."""
 
 
 def best_cosets(
     points: Any, permutations: Any, *, components: int | None = 2, draws: int = 1000, seed: int = 0
 ) -> BestCosets:
-    """Find the cosets that the points of a symmetric group cluster by, and hold them against chance.
+    """Find the cosets by which the points of a symmetric group cluster, and compare them with chance.
 
-    The best of all partitions is a maximum and high by luck alone. So the same maximum is taken with the points dealt
-    out to the permutations in random order, `draws` times.
+    The best score of many partitions is high by chance alone. So the same best score is computed `draws` times with
+    the points assigned to the permutations at random.
 
     Args:
-        points: one a permutation, (n!, D).
+        points: one point per permutation, (n!, D).
         permutations: images 0 .. n - 1 of each point's permutation, (n!, n), every permutation once, in any order.
-        components: look along the first principal components; None: at the points as they are.
-        draws: of the null; 0 gives p = 1 and NaN as quantiles.
-        seed: of the null.
+        components: number of principal components to use; None means the whole space.
+        draws: number of random orders; 0 gives p = 1 and NaN as quantiles.
+        seed: seed of the random orders.
 
     >>> from harmax.analysis import symmetric_group
     >>> four = symmetric_group(4)
-    >>> stabilizers = np.eye(4)[four[:, 3]] + 0.01 * four  # where each permutation sends 4, and a little else
+    >>> stabilizers = np.eye(4)[four[:, 3]] + 0.01 * four  # mostly the image of 4 under each permutation
     >>> found = best_cosets(stabilizers, four, components=None, draws=99)
     >>> found.subgroup.name, found.side, found.score > 0.9, found.p_value
     ('S3 (stabilizer of 4)', 'left', True, 0.01)
@@ -76,17 +76,21 @@ def best_cosets(
     images = _checked_permutations(permutations)
     partitions = coset_partitions(images.shape[1])
     if not partitions:
-        raise ValueError(f"`permutations` must be of at least 3 things, got {images.shape[1]}; S_2 has no such cosets.")
+        raise ValueError(
+            f"`permutations` must have at least 3 columns, got {images.shape[1]}; S_2 has no cosets to compare."
+        )
     x_KD = seen(points, components)
     if len(x_KD) != len(images):
-        raise ValueError(f"`points` must be {len(images)}, one a permutation, got {len(x_KD)}; leave other tokens out.")
+        raise ValueError(
+            f"`points` must hold {len(images)} points, one per permutation, got {len(x_KD)}; leave other tokens out."
+        )
     order = places(images)
     labels_PK = np.stack([found.labels[order] for found in partitions])
     d_KK = distances(x_KD)
     scores = _silhouettes(d_KK[None], labels_PK)[0]
     best = int(scores.argmax())
     null = _null(d_KK, labels_PK, draws, seed)
-    # The same clusters in another order give the same score but for rounding.
+    # The same clusters in another order give the same score up to rounding.
     as_high = int((null >= scores[best] - 1e-12).sum())
     quantiles = np.quantile(null, LEVELS) if draws else np.full(len(LEVELS), np.nan)
     return BestCosets(
@@ -102,7 +106,7 @@ def best_cosets(
 
 def _null(d_KK: np.ndarray, labels_PK: np.ndarray, draws: int, seed: int) -> np.ndarray:
     if draws < 0:
-        raise ValueError(f"`draws` must not be negative, got {draws}; 1000 are a good number.")
+        raise ValueError(f"`draws` must not be negative, got {draws}; 1000 is usual.")
     deals_BK = np.random.default_rng(seed).permuted(np.tile(np.arange(len(d_KK)), (draws, 1)), axis=1)
     batch = max(1, BATCH // (len(d_KK) * int((labels_PK.max(1) + 1).sum())))
     best = [np.empty(0)]
@@ -113,7 +117,7 @@ def _null(d_KK: np.ndarray, labels_PK: np.ndarray, draws: int, seed: int) -> np.
 
 
 def _silhouettes(d_BKK: np.ndarray, labels_PK: np.ndarray) -> np.ndarray:
-    """Return the mean silhouette of each partition under each matrix of distances, (B, P), by one matrix product."""
+    """Return the mean silhouette of each partition for each matrix of distances, (B, P), by one matrix product."""
     counts_P = labels_PK.max(1) + 1
     starts_P = np.cumsum(counts_P) - counts_P
     own_KP = (starts_P[:, None] + labels_PK).T  # the column of each point's class, all partitions side by side
@@ -138,6 +142,6 @@ def _checked_permutations(permutations: Any) -> np.ndarray:
     if len(images) != wanted or different != wanted:
         raise ValueError(
             f"`permutations` must be all {wanted} permutations, each once, got {len(images)} of which {different} are "
-            "different; a silhouette of some would depend on which are missing."
+            "different; pass all of them, because a score of some would depend on the missing ones."
         )
     return images

@@ -1,8 +1,8 @@
-r"""Neural collapse: whether features gather at their class means, and these at the corners of a simplex.
+r"""Neural collapse: whether features concentrate at their class means, and the means form a regular simplex.
 
-As Papyan, Han and Donoho define it (2020, "Prevalence of neural collapse during the terminal phase of deep learning
-training"). With class means :math:`\mu_c`, their mean :math:`\mu_G` and C classes, every number here is 0 at collapse.
-The paper's classes are of one size; where they are not, every class counts alike here.
+The definitions are those of Papyan, Han and Donoho (2020, "Prevalence of neural collapse during the terminal phase of
+deep learning training"). With class means :math:`\mu_c`, their mean :math:`\mu_G` and C classes, every number here is
+0 at collapse. In that paper all classes have the same size. Here every class has the same weight, whatever its size.
 """
 
 # N images, D features, C classes, R directions in which class means differ
@@ -14,51 +14,51 @@ import numpy as np
 
 from harmax.analysis.arrays import checked_labels, checked_points
 
-BLOCK = 4096  # images that are looked at together: no float64 copy of all features
+BLOCK = 4096  # images that are processed together, to avoid a float64 copy of all features
 KINDS = ("linear", "centers")
 
 
 class NeuralCollapse(NamedTuple):
-    """The four measures and their parts; NaN for what was not asked for."""
+    """The four measures and their parts; NaN for a measure whose inputs were not given."""
 
     within_between: float
-    """NC1, tr(S_W pinv(S_B)) / C: spread within classes against spread between them."""
+    """NC1, tr(S_W pinv(S_B)) / C: spread within classes relative to spread between them."""
     equinorm_means: float
-    """NC2, standard deviation over mean of the lengths of mu_c - mu_G."""
+    """NC2, standard deviation divided by mean of the lengths of mu_c - mu_G."""
     equinorm_weights: float
-    """NC2, the same of the classifier's rows."""
+    """NC2, the same for the classifier's rows."""
     equiangular_means: float
     """NC2, standard deviation of the cosines between the mu_c - mu_G of two classes."""
     equiangular_weights: float
-    """NC2, the same of the classifier's rows."""
+    """NC2, the same for the classifier's rows."""
     simplex_means: float
-    """NC2, mean of |cosine + 1 / (C - 1)|: how far the angles are from the widest that C directions can all have."""
+    """NC2, mean of |cosine + 1 / (C - 1)|: the distance of the cosines from those of a regular simplex."""
     simplex_weights: float
-    """NC2, the same of the classifier's rows."""
+    """NC2, the same for the classifier's rows."""
     self_duality: float
-    """NC3, |W / |W| - M / |M||^2, with M the mu_c - mu_G and Frobenius norms: 0 to 4, 2 for unrelated directions."""
+    """NC3, |W / |W| - M / |M||^2 with Frobenius norms and M the mu_c - mu_G: 0 to 4, 2 for unrelated directions."""
     center_distance: float
-    """NC3 of a harmonic head, whose rows are points among the features: root mean square of |w_c - mu_c| over that of
-    |mu_c - mu_G|."""
+    """NC3 of a harmonic head, whose rows are points in feature space: root mean square of |w_c - mu_c| divided by that
+    of |mu_c - mu_G|."""
     disagreement: float
-    """NC4, the share of images whose nearest class mean is not the class that the classifier says."""
+    """NC4, the share of images whose nearest class mean is not the predicted class."""
 
 
 def neural_collapse(
     features: Any, labels: Any, *, weights: Any = None, kind: str = "linear", predicted: Any = None
 ) -> NeuralCollapse:
-    r"""Measure neural collapse on images, as a rule those trained on.
+    r"""Measure neural collapse on images, usually the training images.
 
     .. math:: S_W = \mathrm{Avg}_{c, i} (h_{ci} - \mu_c)(h_{ci} - \mu_c)^\top, \qquad
         S_B = \mathrm{Avg}_c (\mu_c - \mu_G)(\mu_c - \mu_G)^\top
 
     Args:
-        features: what the head sees, (N, D); every class at least once.
+        features: inputs of the head, (N, D), with every class at least once.
         labels: (N,), classes 0 to C - 1.
-        weights: the classifier's rows, (C, D), for the measures that compare with it.
-        kind: "linear": rows are directions, taken as they are; "centers": rows are points (a harmonic head), so they
-            too are taken from their mean, and `center_distance` has a meaning.
-        predicted: the classifier's decisions, (N,), for NC4. On images that were not trained on, compare with
+        weights: the classifier's rows, (C, D), for the measures that need them.
+        kind: "linear" means that rows are directions. "centers" means that rows are points, as in a harmonic head. Then
+            their mean is subtracted first, and `center_distance` is computed.
+        predicted: the predicted classes, (N,), for NC4. For images outside the training set, compare with
             ``nearest_mean(features, class_means(train_features, train_labels))`` instead.
 
     >>> corners = np.eye(3)
@@ -73,18 +73,18 @@ def neural_collapse(
     centered_CD = means_CD - means_CD.mean(0)
     spread = np.linalg.norm(centered_CD)
     if not spread > 0:
-        raise ValueError("`features` must have class means that differ, got all alike; is it what the head sees?")
+        raise ValueError("`features` must have class means that differ, got equal ones; pass the inputs of the head.")
     rows_CD, duality, distance = None, np.nan, np.nan
     if weights is not None:
         w_CD = checked_points(weights)
         if w_CD.shape != means_CD.shape:
             raise ValueError(
                 f"`weights` must have shape {means_CD.shape} to match `features` and `labels`, got {w_CD.shape}; "
-                "one row a class."
+                "pass one row per class."
             )
         rows_CD = w_CD - w_CD.mean(0) if kind == "centers" else w_CD
         if not rows_CD.any():
-            raise ValueError("`weights` must not all be alike or 0, got such; train the classifier first.")
+            raise ValueError("`weights` must not be all equal or all 0, but they are; train the classifier first.")
         duality = float(np.square(rows_CD / np.linalg.norm(rows_CD) - centered_CD / spread).sum())
         distance = float(np.linalg.norm(w_CD - means_CD) / spread) if kind == "centers" else np.nan
     apart = np.nan
@@ -121,12 +121,12 @@ def class_means(features: Any, labels: Any) -> np.ndarray:
     x_ND = _checked_features(features)
     labels_N = checked_labels("labels", labels, len(x_ND))
     if labels_N.min() < 0:
-        raise ValueError(f"`labels` must be classes from 0 on, got {labels_N.min()}; leave other images out.")
+        raise ValueError(f"`labels` must not be negative, got {labels_N.min()}; leave images without a class out.")
     counts_C = np.bincount(labels_N)
     if len(counts_C) < 2 or not counts_C.all():
         raise ValueError(
-            f"`labels` must hold each of 2 or more classes at least once, got {int((counts_C > 0).sum())} of "
-            f"{len(counts_C)}; number the classes without gaps."
+            f"`labels` must have 2 or more classes without gaps, got {int((counts_C > 0).sum())} of {len(counts_C)}; "
+            "number the classes 0, 1, 2, ..."
         )
     sums_CD = np.zeros((len(counts_C), x_ND.shape[1]))
     for rows, block_ND in _blocks(x_ND):
@@ -135,7 +135,7 @@ def class_means(features: Any, labels: Any) -> np.ndarray:
 
 
 def nearest_mean(features: Any, means: Any) -> np.ndarray:
-    """Return the class whose mean is nearest to each image, (N,) int64; the first of those that are as near.
+    """Return the class with the nearest mean for each image, (N,) int64; the first of equally near ones.
 
     Args:
         features: (N, D).
@@ -147,10 +147,10 @@ def nearest_mean(features: Any, means: Any) -> np.ndarray:
     x_ND, means_CD = _checked_features(features), checked_points(means)
     if means_CD.shape[1] != x_ND.shape[1]:
         raise ValueError(
-            f"`means` must have the {x_ND.shape[1]} features of `features`, got {means_CD.shape[1]}; take both from "
+            f"`means` must have the {x_ND.shape[1]} features of `features`, got {means_CD.shape[1]}; compute both from "
             "the same layer."
         )
-    middle_D = means_CD.mean(0)  # lengths from among the means, so that their squares do not swallow the distances
+    middle_D = means_CD.mean(0)  # subtracted everywhere: it leaves distances unchanged and avoids cancellation
     directions_CD = means_CD - middle_D
     lengths_C = np.square(directions_CD).sum(1)
     return np.concatenate(
@@ -159,8 +159,8 @@ def nearest_mean(features: Any, means: Any) -> np.ndarray:
 
 
 def _within_between(features: Any, labels_N: np.ndarray, means_CD: np.ndarray) -> float:
-    # pinv(S_B) acts only along the singular directions of the centered means, of which there are fewer than classes:
-    # no D x D matrix is formed, and nothing is squared before it is inverted.
+    # pinv(S_B) acts only along the singular directions of the centered means, which are fewer than the classes. So no
+    # D x D matrix is needed, and nothing is squared before it is inverted.
     x_ND, classes = np.asarray(features), len(means_CD)
     _, singular, directions = np.linalg.svd((means_CD - means_CD.mean(0)) / np.sqrt(classes), full_matrices=False)
     kept = singular > singular[0] * max(means_CD.shape) * np.finfo(np.float64).eps
@@ -174,7 +174,7 @@ def _within_between(features: Any, labels_N: np.ndarray, means_CD: np.ndarray) -
 
 
 def _directions(rows_CD: np.ndarray | None) -> tuple[float, float, float]:
-    """Return how unequal lengths are, how unequal angles are, and how far from a simplex's these are."""
+    """Return the spread of the lengths, the spread of the cosines, and their distance from those of a simplex."""
     if rows_CD is None:
         return np.nan, np.nan, np.nan
     lengths_C = np.linalg.norm(rows_CD, axis=1)
@@ -191,8 +191,8 @@ def _blocks(x_ND: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
 
 
 def _checked_features(features: Any) -> np.ndarray:
-    """Return features in their own precision; shapes are checked here, numbers block by block."""
+    """Return features in their own precision. Shapes are checked here, numbers later in blocks."""
     found = np.asarray(features)
     if found.ndim != 2 or not found.size:
-        raise ValueError(f"`features` must have shape (images, features), got {found.shape}; pass one row an image.")
+        raise ValueError(f"`features` must have shape (images, features), got {found.shape}; pass one row per image.")
     return found

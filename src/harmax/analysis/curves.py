@@ -1,4 +1,4 @@
-"""When a training curve rises for good, and how long the test waits for the training set."""
+"""When an accuracy curve rises and stays high, and how much later the test set follows the training set."""
 
 # S runs, E epochs
 
@@ -10,15 +10,15 @@ THRESHOLD, WINDOW = 0.9, 20
 
 
 def grokking_epochs(accuracy: Any, threshold: float = THRESHOLD, window: int = WINDOW) -> np.ndarray:
-    """Return, for each run, the first epoch that starts `window` epochs in a row above a threshold, (S,) float64.
+    """Return, for each run, the first of `window` consecutive epochs above a threshold, (S,) float64.
 
-    min { e : accuracy[e], ..., accuracy[e + window - 1] > threshold }, infinity where there is none, so that a median
-    over runs counts those that never get there. An epoch without a number (NaN) is not above anything.
+    min { e : accuracy[e], ..., accuracy[e + window - 1] > threshold }. It is infinity if there is no such epoch, so
+    that a median over runs includes the runs that never reach the threshold. NaN does not count as above the threshold.
 
     Args:
-        accuracy: (S, E), one value an epoch; epochs count from 0.
-        threshold: to be passed, not only met.
-        window: epochs in a row.
+        accuracy: (S, E), one value per epoch; epochs count from 0.
+        threshold: accuracy must be above it; an equal value is not enough.
+        window: number of consecutive epochs.
 
     >>> grokking_epochs([[0.5, 1.0, 0.2, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5, 1.0]], window=2)
     array([ 3., inf])
@@ -38,12 +38,12 @@ def grokking_epochs(accuracy: Any, threshold: float = THRESHOLD, window: int = W
 
 
 def grokking_epoch(accuracy: Any, threshold: float = THRESHOLD, window: int = WINDOW) -> int | None:
-    """Return the first epoch of one run that starts `window` epochs in a row above a threshold, None if there is none.
+    """Return the first of `window` consecutive epochs above a threshold for one run, or None.
 
     Args:
         accuracy: (E,), as one row of `grokking_epochs`.
-        threshold: to be passed, not only met.
-        window: epochs in a row.
+        threshold: as for `grokking_epochs`.
+        window: as for `grokking_epochs`.
 
     >>> grokking_epoch([0.5, 0.95, 0.95, 0.95], window=3)
     1
@@ -56,11 +56,11 @@ def grokking_epoch(accuracy: Any, threshold: float = THRESHOLD, window: int = WI
 
 
 def grokking_gaps(train: Any, test: Any, threshold: float = THRESHOLD, window: int = WINDOW) -> np.ndarray:
-    """Return, for each run, how many epochs the test set gets there after the training set, (S,) float64.
+    """Return, for each run, by how many epochs the test set follows the training set, (S,) float64.
 
-    grokking_epochs(test) - grokking_epochs(train). Infinity where the test set never does, whatever the training set
-    did; NaN where it does and the training set does not (training accuracy is measured with dropout), for which
-    there is no epoch to count from: count these runs apart.
+    grokking_epochs(test) - grokking_epochs(train). It is infinity if the test set never reaches the threshold. It is
+    NaN if the test set does but the training set does not, which happens because training accuracy is measured with
+    dropout. Count such runs separately.
 
     Args:
         train: training accuracy, (S, E).
@@ -73,14 +73,16 @@ def grokking_gaps(train: Any, test: Any, threshold: float = THRESHOLD, window: i
     """
     shapes = np.shape(train), np.shape(test)
     if shapes[0] != shapes[1]:
-        raise ValueError(f"`train` and `test` must have the same shape, got {shapes[0]} and {shapes[1]}; pair them up.")
+        raise ValueError(
+            f"`train` and `test` must have the same shape, got {shapes[0]} and {shapes[1]}; pass the same runs."
+        )
     fitted, generalized = (grokking_epochs(found, threshold, window) for found in (train, test))
     never, unfitted = np.isinf(generalized), np.isinf(fitted)
     return np.where(never, np.inf, np.where(unfitted, np.nan, generalized - np.where(unfitted, 0, fitted)))
 
 
 def grokking_gap(train: Any, test: Any, threshold: float = THRESHOLD, window: int = WINDOW) -> float:
-    """Return how many epochs one run's test set gets there after its training set; see `grokking_gaps`.
+    """Return by how many epochs the test set follows the training set in one run; see `grokking_gaps`.
 
     Args:
         train: training accuracy, (E,).
@@ -98,6 +100,4 @@ def grokking_gap(train: Any, test: Any, threshold: float = THRESHOLD, window: in
 
 def _check_window(window: int) -> None:
     if not isinstance(window, int | np.integer) or window < 1:
-        raise ValueError(
-            f"`window` must be a whole number of epochs from 1 on, got {window!r}; the paper's code has 20."
-        )
+        raise ValueError(f"`window` must be a whole number of at least 1, got {window!r}; the paper's code uses 20.")

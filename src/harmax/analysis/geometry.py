@@ -1,11 +1,11 @@
-"""How well points form the shape that a task has: a circle, a lattice, a family tree, classes.
+"""How well points form the shape of a task: a circle, a lattice, a family tree, classes.
 
-Every measure here stays the same when the points are turned, moved or scaled (radius and axes scale with them). Each
-looks along the first two principal components, as the paper's figures do; `components=None` looks at the space as it
-is, where what lies outside the plane counts as well. Points that are all the same have no shape: nothing is explained.
+No measure changes when the points are rotated, moved or scaled, except that radius and axes scale with the points. By
+default a measure uses the first two principal components, as the paper's figures do. `components=None` uses the whole
+space, including everything outside the plane. Equal points have no shape: nothing is explained.
 """
 
-# K points, D features, R of them looked at, F frequencies, G classes
+# K points, D features, R components in use, F frequencies, G classes
 
 from typing import Any, NamedTuple
 
@@ -20,23 +20,23 @@ from harmax.analysis.arrays import (
 from harmax.analysis.clusters import silhouette
 from harmax.analysis.pca import pca, project, seen
 
-LEAST_GENERATION = 5  # nodes; two or three lie on a line whatever they do
+LEAST_GENERATION = 5  # nodes; two or three nodes are always close to a line
 
 
 class CircleFit(NamedTuple):
-    """The circle that points of the residues of a modulus lie on."""
+    """The circle through points that represent the residues of a modulus."""
 
     frequency: int
-    """How often the circle is run round while the residues are."""
+    """Number of turns around the circle while the residues go from 0 to the modulus."""
     radius: float
-    """Root mean square of the fitted curve's two half axes, in the points' unit."""
+    """Root mean square of the two half axes of the fitted curve, in the unit of the points."""
     residual: float
-    """Share of the variance that this frequency leaves: 0 is a circle or an ellipse; 1 for constant points."""
+    """Share of the variance that this frequency does not explain: 0 for a circle or ellipse, 1 for equal points."""
     roundness: float
-    """Standard deviation by mean of the points' distances from their center in the plane of two principal components:
-    0 is a circle; infinity for constant points."""
+    """Standard deviation divided by mean of the points' distances from their center, in the plane of two principal
+    components: 0 for a circle, infinity for equal points."""
     spectrum: np.ndarray
-    """(F,), share of the variance that each frequency alone explains, from frequency 1 on."""
+    """(F,), share of the variance that each frequency alone explains, starting with frequency 1."""
 
 
 def circle_fit(points: Any, residues: Any, modulus: int, *, components: int | None = 2) -> CircleFit:
@@ -44,13 +44,14 @@ def circle_fit(points: Any, residues: Any, modulus: int, *, components: int | No
 
     .. math:: x_r \approx c + a \cos(2 \pi k r / p) + b \sin(2 \pi k r / p), \qquad k = 1, \dots, (p - 1) / 2
 
-    Least squares. In random points each frequency explains 2 / (K - 1) on average, and the best of them clearly more.
+    The fit is by least squares. In random points each frequency explains 2 / (K - 1) on average, and the best one
+    clearly more.
 
     Args:
-        points: (K, D), at least 4.
+        points: (K, D), K at least 4.
         residues: r, (K,), in 0 .. p - 1.
         modulus: p, at least 3.
-        components: look along the first principal components; None: at the points as they are.
+        components: number of principal components to use; None means the whole space.
 
     >>> angle = 2 * np.pi * 3 * np.arange(7) / 7
     >>> found = circle_fit(np.stack([np.cos(angle), np.sin(angle)], 1), np.arange(7), 7)
@@ -59,11 +60,11 @@ def circle_fit(points: Any, residues: Any, modulus: int, *, components: int | No
     """
     x_KR = seen(points, components, least=4)
     if modulus < 3:
-        raise ValueError(f"`modulus` must be at least 3, got {modulus}; fewer residues have no circle.")
+        raise ValueError(f"`modulus` must be at least 3, got {modulus}; fewer residues form no circle.")
     r_K = checked_labels("residues", residues, len(x_KR))
     if r_K.min() < 0 or r_K.max() >= modulus:
         raise ValueError(
-            f"`residues` must be 0 to {modulus - 1}, got {r_K.min()} to {r_K.max()}; take them mod {modulus}."
+            f"`residues` must be 0 to {modulus - 1}, got {r_K.min()} to {r_K.max()}; pass them modulo {modulus}."
         )
     angle_FK = 2 * np.pi * np.outer(np.arange(1, (modulus + 1) // 2), r_K) / modulus
     waves_FK2 = np.stack([np.cos(angle_FK), np.sin(angle_FK)], -1)
@@ -76,7 +77,7 @@ def circle_fit(points: Any, residues: Any, modulus: int, *, components: int | No
 
 
 def roundness(points: Any) -> float:
-    """Return the standard deviation by the mean of the distances from the center in the plane of two components.
+    """Return standard deviation divided by mean of the distances from the center, in the plane of two components.
 
     Args:
         points: (K, D).
@@ -89,16 +90,16 @@ def roundness(points: Any) -> float:
 
 
 class LatticeFit(NamedTuple):
-    """The flat grid that points with two coordinates lie on."""
+    """The flat grid through points with two coordinates."""
 
     residual: float
-    """Share of the variance that the grid does not explain; 1 for constant points."""
+    """Share of the variance that the grid does not explain; 1 for equal points."""
     angle: float
-    """Between the two axes, in degrees: 90 is a grid of rectangles; NaN where an axis has no length."""
+    """Angle between the two axes, in degrees: 90 for a grid of rectangles, NaN if an axis has no length."""
     length_ratio: float
-    """Of the shorter by the longer axis, 0 to 1; NaN where both have no length."""
+    """Length of the shorter axis divided by the longer one, 0 to 1; NaN if both have no length."""
     axes: np.ndarray
-    """(2, R), where a step along each coordinate leads."""
+    """(2, R), the vector of one step along each coordinate."""
 
 
 def lattice_fit(points: Any, coordinates: Any, *, components: int | None = 2) -> LatticeFit:
@@ -107,9 +108,9 @@ def lattice_fit(points: Any, coordinates: Any, *, components: int | None = 2) ->
     .. math:: x \approx c + u A, \qquad \mathrm{residual} = \sum \|x - c - u A\|^2 / \sum \|x - \bar x\|^2
 
     Args:
-        points: x, (K, D), at least 4.
+        points: x, (K, D), K at least 4.
         coordinates: u, (K, 2), not all on a line.
-        components: look along the first principal components; None: at the points as they are.
+        components: number of principal components to use; None means the whole space.
 
     >>> grid = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
     >>> found = lattice_fit(grid @ np.array([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0]]), grid)
@@ -120,7 +121,7 @@ def lattice_fit(points: Any, coordinates: Any, *, components: int | None = 2) ->
     u_K2 = np.asarray(coordinates, dtype=np.float64)
     if u_K2.shape != (len(x_KR), 2) or not np.isfinite(u_K2).all():
         raise ValueError(
-            f"`coordinates` must be finite, of shape ({len(x_KR)}, 2), got {u_K2.shape}; pass one row a point."
+            f"`coordinates` must be finite and have shape ({len(x_KR)}, 2), got {u_K2.shape}; pass one row per point."
         )
     u_K2 = u_K2 - u_K2.mean(0)
     if np.linalg.matrix_rank(u_K2) < 2:
@@ -135,37 +136,37 @@ def lattice_fit(points: Any, coordinates: Any, *, components: int | None = 2) ->
 
 
 class TreeFit(NamedTuple):
-    """How far points show the family tree of their nodes. A constant cloud gives 0, or chance."""
+    """How well points show the family tree of their nodes. Equal points give 0 or the value of chance."""
 
     generations: float
-    """Share of the variance that lies between generations, 0 to 1; (generations - 1) / (nodes - 1) by chance."""
+    """Share of the variance between generations, 0 to 1; (generations - 1) / (nodes - 1) by chance."""
     along_axis: float
-    """Rank correlation, without its sign, of depth with the first principal component: generations in rows."""
+    """Absolute rank correlation of depth and first principal component: high if generations form rows."""
     outward: float
-    """Rank correlation of depth with the distance from the mean of all nodes: generations in rings, the root inside."""
+    """Rank correlation of depth and distance from the mean of all nodes: high for generations in rings, root inside."""
     siblings: float
-    """Share of the nodes with a sibling whose nearest neighbor in their generation is one."""
+    """Among nodes with a sibling, the share whose nearest neighbor in the same generation is a sibling."""
     siblings_by_chance: float
     """The same for nodes in random places."""
     distance_correlation: float
-    """Rank correlation, over pairs of nodes, of the points' distance with the steps between them in the tree."""
+    """Rank correlation, over pairs of nodes, of the distance between their points and their distance in the tree."""
     line: float
-    """How close to a line a generation lies, as the paper's authors take it: the first component's share of the
-    variance of its nodes in the plane of two components, mean over generations of 5 nodes or more; 0.5 to 1. NaN where
-    no generation has so many."""
+    """How close the nodes of a generation are to a line, as the paper's authors measure it: the share of the first
+    component in the variance, in the plane of two components. It is the mean over generations of 5 or more nodes, 0.5
+    to 1, and NaN if there is none."""
 
 
 def tree_fit(points: Any, depth: Any, parent: Any, *, components: int | None = 2) -> TreeFit:
-    """Measure how far points show a family tree.
+    """Measure how well points show a family tree.
 
-    Rank correlations are Spearman's. Where several neighbors are equally near, each counts its share. Nodes that no
-    path connects are no pair.
+    Rank correlations are Spearman's. Equally near neighbors count in equal shares. Pairs of nodes without a path
+    between them are left out.
 
     Args:
-        points: one a node, (K, D).
-        depth: generation of each node, (K,); that of a child is its parent's plus 1.
-        parent: index of each node's parent among the nodes, (K,); -1: none there.
-        components: look along the first principal components; None: at the points as they are.
+        points: one point per node, (K, D).
+        depth: generation of each node, (K,). The depth of a child is the depth of its parent plus 1.
+        parent: index of each node's parent among the nodes, (K,); -1 means none.
+        components: number of principal components to use; None means the whole space.
 
     >>> found = tree_fit([[0.0, 0], [-2, 1], [2, 1], [-3, 2], [-2, 2], [2, 2], [3, 2]],
     ...                  depth=[0, 1, 1, 2, 2, 2, 2], parent=[-1, 0, 0, 1, 1, 2, 2])
@@ -192,15 +193,15 @@ def tree_fit(points: Any, depth: Any, parent: Any, *, components: int | None = 2
 
 
 def tree_distances(depth: np.ndarray, parent: np.ndarray) -> np.ndarray:
-    """Return the steps between each two nodes of a tree, (K, K); infinity where no path connects them.
+    """Return the number of steps between each two nodes of a tree, (K, K); infinity if no path connects them.
 
     >>> tree_distances(np.array([0, 1, 1, 2]), np.array([-1, 0, 0, 1]))[3]
     array([2., 1., 3., 0.])
     """
     top = int(depth.min()) - 1
-    depths, parents = np.append(depth, top), np.append(parent, -1)  # -1 leads to a node above all others
+    depths, parents = np.append(depth, top), np.append(parent, -1)  # -1 is the index of a node above all others
     ancestor_K, common_KK = np.arange(len(depth)), np.full((len(depth),) * 2, -np.inf)
-    # From the leaves up: two nodes meet at the first generation in which they have the same ancestor.
+    # From the leaves upward, two nodes meet in the first generation where they have the same ancestor.
     for generation in range(int(depth.max()), top, -1):
         ancestor_K = np.where(depths[ancestor_K] > generation, parents[ancestor_K], ancestor_K)
         here_K = depths[ancestor_K] == generation
@@ -210,29 +211,30 @@ def tree_distances(depth: np.ndarray, parent: np.ndarray) -> np.ndarray:
 
 
 class Grouping(NamedTuple):
-    """How far points gather by class. A constant cloud gives 0, a ratio of 1, or chance."""
+    """How well points cluster by class. Equal points give 0, a ratio of 1, or the value of chance."""
 
     between: float
-    """Share of the variance that lies between classes, 0 to 1; (classes - 1) / (points - 1) by chance."""
+    """Share of the variance between classes, 0 to 1; (classes - 1) / (points - 1) by chance."""
     silhouette: float
     """Mean silhouette, -1 to 1."""
     distance_ratio: float
-    """Mean distance within classes by that between them: 0 where a class is one point, 1 by chance."""
+    """Mean distance within classes divided by mean distance between classes: 0 if each class is one point, 1 by
+    chance."""
     purity: float
-    """Share of the points, of classes of two or more, whose nearest neighbor is of their class."""
+    """Among points in classes of two or more, the share whose nearest neighbor is in the same class."""
     purity_by_chance: float
     """The same for points in random places."""
 
 
 def grouping(points: Any, classes: Any, *, components: int | None = 2) -> Grouping:
-    """Measure how far points gather by class.
+    """Measure how well points cluster by class.
 
-    Where several neighbors are equally near, each counts its share.
+    Equally near neighbors count in equal shares.
 
     Args:
         points: (K, D).
-        classes: (K,), 2 to K - 1 different ones.
-        components: look along the first principal components; None: at the points as they are.
+        classes: (K,), with 2 to K - 1 different classes.
+        components: number of principal components to use; None means the whole space.
 
     >>> found = grouping([[0.0], [1.0], [10.0], [11.0]], [0, 0, 1, 1])
     >>> round(found.between, 6), found.distance_ratio, found.purity, round(found.purity_by_chance, 6)
@@ -254,11 +256,11 @@ def grouping(points: Any, classes: Any, *, components: int | None = 2) -> Groupi
 
 
 def _left(x_KR: np.ndarray, fitted_KR: np.ndarray) -> float:
-    """Return the share of centered points' variance that a fit leaves."""
+    """Return the share of the variance of centered points that a fit does not explain."""
     scale = np.abs(x_KR).max()
     if scale == 0:
         return 1.0
-    # Divided first, so that huge or tiny points keep their squares.
+    # Points are divided before they are squared, so that huge and tiny ones neither overflow nor vanish.
     left, total = (np.square(found / scale).sum() for found in (x_KR - fitted_KR, x_KR))
     return float(np.clip(left / total, 0, 1))
 
@@ -270,18 +272,18 @@ def _between(x_KR: np.ndarray, class_K: np.ndarray) -> float:
 
 
 def _nearest_share(d_KK: np.ndarray, among_KK: np.ndarray, wanted_KK: np.ndarray, counted: np.ndarray) -> float:
-    """Return the mean share, over the counted points, of their nearest neighbors among some that are wanted ones."""
+    """Return, averaged over the counted points, the share of wanted points among the nearest candidates."""
     if not counted.any():
         return float("nan")
     candidates = among_KK & ~np.eye(len(d_KK), dtype=bool)
     d_KK = np.where(candidates, d_KK, np.inf)
-    # Distances that differ by rounding are ties.
+    # Distances that differ only by rounding are ties.
     nearest = candidates & (d_KK <= d_KK.min(1, keepdims=True) * (1 + 1e-9))
     return float(((nearest & wanted_KK).sum(1) / np.maximum(nearest.sum(1), 1))[counted].mean())
 
 
 def _settled(values: np.ndarray) -> np.ndarray:
-    """Round to ten digits of the largest, so that ranks do not depend on rounding errors."""
+    """Round to ten digits of the largest value, so that ranks do not depend on rounding errors."""
     scale = np.abs(values).max()
     return np.round(values / scale, 10) if scale > 0 else values
 
@@ -300,8 +302,8 @@ def _checked_parents(parent: Any, depth_K: np.ndarray) -> np.ndarray:
     parent_K = checked_labels("parent", parent, len(depth_K))
     if parent_K.min() < -1 or parent_K.max() >= len(depth_K):
         raise ValueError(
-            f"`parent` must be -1 to {len(depth_K) - 1}, got {parent_K.min()} to {parent_K.max()}; pass places among "
-            "the nodes, not tokens."
+            f"`parent` must be -1 to {len(depth_K) - 1}, got {parent_K.min()} to {parent_K.max()}; pass indices of "
+            "nodes, not tokens."
         )
     child = np.flatnonzero(parent_K >= 0)
     wrong = child[depth_K[child] != depth_K[parent_K[child]] + 1]
@@ -309,6 +311,6 @@ def _checked_parents(parent: Any, depth_K: np.ndarray) -> np.ndarray:
         node = int(wrong[0])
         raise ValueError(
             f"`depth` must grow by 1 from parent to child, got {depth_K[parent_K[node]]} and {depth_K[node]} for node "
-            f"{node}; check both."
+            f"{node}; check `depth` and `parent`."
         )
     return parent_K

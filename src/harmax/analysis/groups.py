@@ -1,7 +1,7 @@
 """Subgroups of the symmetric group and their cosets.
 
-A permutation is the row of its images, (a(0), ..., a(n - 1)); elements of S_n stand in lexicographic order of
-these rows; the product ab takes b first, (ab)(i) = a(b(i)). Names of elements count from 1: (12)(34).
+A permutation is the row of its images, (a(0), ..., a(n - 1)). The elements of S_n are in lexicographic order of these
+rows. The product ab applies b first: (ab)(i) = a(b(i)). Names of elements count from 1: (12)(34).
 """
 
 # N = n! elements
@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-LARGEST = 5  # S_6 has 1455 subgroups, and finding them this way takes too long
+LARGEST = 5  # S_6 has 1455 subgroups, and this search would take too long
 
 
 class Subgroup(NamedTuple):
     """A subgroup of S_n."""
 
     elements: tuple[tuple[int, ...], ...]
-    """Images of each element, in lexicographic order: the identity first."""
+    """Images of each element, in lexicographic order, with the identity first."""
     kind: str
-    """The same for conjugate subgroups, for example "S3"; for n = 4 only, else the order."""
+    """A name that conjugate subgroups share, for example "S3". For n other than 4 it is the order."""
     name: str
-    """The kind and what tells it from its conjugates, for example "S3 (stabilizer of 4)"."""
+    """The kind, and what distinguishes the subgroup from its conjugates, for example "S3 (stabilizer of 4)"."""
     normal: bool
 
     @property
     def order(self) -> int:
-        """How many elements it has."""
+        """Number of elements."""
         return len(self.elements)
 
 
@@ -38,9 +38,9 @@ class Cosets(NamedTuple):
 
     subgroup: Subgroup
     side: str
-    """"left" (gH), "right" (Hg), or "both" where they are the same: the subgroup is normal."""
+    """"left" (gH), "right" (Hg), or "both" for a normal subgroup, where they are equal."""
     labels: np.ndarray
-    """(N,), the coset of each element; cosets are numbered as they first appear."""
+    """(N,), the coset of each element. Cosets are numbered in the order in which they appear."""
 
 
 def symmetric_group(n: int) -> np.ndarray:
@@ -51,14 +51,12 @@ def symmetric_group(n: int) -> np.ndarray:
            [1, 0]])
     """
     if not isinstance(n, int | np.integer) or not 1 <= n <= LARGEST:
-        raise ValueError(
-            f"`n` must be a whole number from 1 to {LARGEST}, got {n!r}; larger groups take too long here."
-        )
+        raise ValueError(f"`n` must be a whole number from 1 to {LARGEST}, got {n!r}; larger groups take too long.")
     return np.array(list(all_permutations(range(n))))
 
 
 def cycles(permutation: Any) -> str:
-    """Write a permutation as its cycles, counting from 1; e is the identity.
+    """Return a permutation as its cycles, counting from 1; e is the identity.
 
     >>> cycles((1, 0, 3, 2)), cycles((0, 1)), cycles((1, 2, 0))
     ('(12)(34)', 'e', '(123)')
@@ -76,9 +74,10 @@ def cycles(permutation: Any) -> str:
 
 @cache
 def subgroups(n: int) -> tuple[Subgroup, ...]:
-    """Return every subgroup of S_n, smallest first, the trivial one and S_n included.
+    """Return every subgroup of S_n, smallest first, including the trivial one and S_n.
 
-    Cyclic subgroups are joined until nothing new comes: every subgroup is a join of those of prime power order.
+    Cyclic subgroups are joined until no new subgroup appears. This is complete, because every subgroup is a join of
+    cyclic subgroups of prime power order.
 
     >>> len(subgroups(3)), len(subgroups(4)), subgroups(4)[-2].name
     (6, 30, 'A4 (normal)')
@@ -99,7 +98,7 @@ def subgroups(n: int) -> tuple[Subgroup, ...]:
 
 
 def left_cosets(elements: Any) -> np.ndarray:
-    """Return the left coset gH of each element g of S_n, (n!,), cosets numbered as they first appear.
+    """Return the left coset gH of each element g of S_n, (n!,), numbered in the order of appearance.
 
     Args:
         elements: the subgroup H as rows of images, (order, n), for example `subgroup.elements`.
@@ -112,7 +111,7 @@ def left_cosets(elements: Any) -> np.ndarray:
 
 
 def right_cosets(elements: Any) -> np.ndarray:
-    """Return the right coset Hg of each element g of S_n, (n!,), cosets numbered as they first appear.
+    """Return the right coset Hg of each element g of S_n, (n!,), numbered in the order of appearance.
 
     Args:
         elements: the subgroup H as rows of images, (order, n).
@@ -128,8 +127,8 @@ def right_cosets(elements: Any) -> np.ndarray:
 def coset_partitions(n: int) -> tuple[Cosets, ...]:
     """Return all different partitions of S_n into cosets of a subgroup other than the trivial one and S_n.
 
-    The coset of the identity is the subgroup, so two subgroups never share a partition; the two sides of one do where
-    it is normal.
+    The coset of the identity is the subgroup itself, so two subgroups never have the same partition. The left and the
+    right partition of a subgroup are equal if it is normal.
 
     >>> len(coset_partitions(4)), {len(set(found.labels)) for found in coset_partitions(4)} == {2, 3, 4, 6, 8, 12}
     (54, True)
@@ -138,14 +137,14 @@ def coset_partitions(n: int) -> tuple[Cosets, ...]:
     for subgroup in subgroups(n)[1:-1]:
         sides = {"left": left_cosets(subgroup.elements), "right": right_cosets(subgroup.elements)}
         for side, labels in {"both": sides["left"]}.items() if subgroup.normal else sides.items():
-            labels.setflags(write=False)  # the answer is shared by all callers
+            labels.setflags(write=False)  # the cached result is shared by all callers
             found.append(Cosets(subgroup, side, labels))
     return tuple(found)
 
 
 @cache
 def _products(n: int) -> np.ndarray:
-    """Return the index of the product of each two elements of S_n, (N, N)."""
+    """Return the index of the product of every two elements of S_n, (N, N)."""
     images = symmetric_group(n)
     table_NN = places(images[:, images].reshape(-1, n)).reshape(len(images), len(images))
     table_NN.setflags(write=False)
@@ -153,7 +152,7 @@ def _products(n: int) -> np.ndarray:
 
 
 def places(images: np.ndarray) -> np.ndarray:
-    """Return the place of each permutation in lexicographic order, from 0 on.
+    """Return the place of each permutation in lexicographic order, counted from 0.
 
     >>> places(np.array([[0, 1, 2], [2, 1, 0]]))
     array([0, 5])
@@ -163,7 +162,7 @@ def places(images: np.ndarray) -> np.ndarray:
 
 
 def _closure(table_NN: np.ndarray, members: list[int]) -> frozenset[int]:
-    """Return the subgroup that some elements generate: in a finite group, all their products."""
+    """Return the subgroup that some elements generate. In a finite group it consists of all their products."""
     inside = np.zeros(len(table_NN), dtype=bool)
     inside[members] = True
     while True:
@@ -187,31 +186,31 @@ def _indices(elements: Any) -> tuple[np.ndarray, np.ndarray]:
     if not np.isin(table_NN[group[:, None], group], group).all():
         raise ValueError(
             f"`elements` must be a subgroup, got {len(group)} permutations that are not closed under products; "
-            "`subgroups(n)` lists all."
+            "`subgroups(n)` lists all subgroups."
         )
     return group, table_NN
 
 
 def checked_images(name: str, permutations: Any) -> np.ndarray:
-    """Return permutations as rows of images, (permutations, n); refuse rows that are none."""
+    """Return permutations as rows of images, (permutations, n); refuse rows that are no permutation."""
     images = np.asarray(permutations)
     if images.ndim != 2 or not images.size or not np.issubdtype(images.dtype, np.integer):
         raise ValueError(
             f"`{name}` must be whole numbers of shape (permutations, n), got {images.dtype} of {images.shape}; pass "
-            "the images of 0 .. n - 1, one row a permutation."
+            "the images of 0 .. n - 1, one row per permutation."
         )
     wrong = (np.sort(images, axis=1) != np.arange(images.shape[1])).any(1)
     if wrong.any():
         raise ValueError(
-            f"`{name}` must have the numbers 0 to {images.shape[1] - 1} once in each row, got "
+            f"`{name}` must have each of the numbers 0 to {images.shape[1] - 1} once per row, got "
             f"{images[wrong.argmax()].tolist()}; count from 0."
         )
-    symmetric_group(images.shape[1])  # refuses a group that is too large
+    symmetric_group(images.shape[1])  # raises an error for a group that is too large
     return images
 
 
 def _numbered(keys: np.ndarray) -> np.ndarray:
-    """Number classes as they first appear; each key is the least member of its class, so their order is that."""
+    """Number classes in the order of appearance, which is the order of the keys: each is the class's first member."""
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
 
 
@@ -226,7 +225,7 @@ def _named(n: int, table_NN: np.ndarray, group: list[int]) -> Subgroup:
 
 
 def _names_in_s4(elements: tuple[tuple[int, ...], ...]) -> tuple[str, str]:
-    """Return the kind and the name of a subgroup of S_4: its order and the elements of a shape or two tell."""
+    """Return the kind and the name of a subgroup of S_4. Its order and its swaps and 4-cycles determine both."""
     written = [cycles(element) for element in elements]
     swaps, four_cycles = ([one for one in written if len(one) == length and ")(" not in one] for length in (4, 6))
     match len(written):

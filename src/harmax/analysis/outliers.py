@@ -1,6 +1,7 @@
-"""Whether an image is like those the classifier knows: scores, how well they tell, and what abstaining buys.
+"""Whether an image resembles the known ones: scores, how well they separate, and what abstaining gains.
 
-One sign for all: **a higher score means more like the known images** ("inside"); what should be rejected is low.
+All scores have the same sign: **a higher score means more like the known images** ("inside"). Images to reject have
+low scores.
 """
 
 # N images, V classes, K distinct scores from high to low
@@ -20,7 +21,7 @@ def max_softmax(logits: Any) -> np.ndarray:
 
     .. math:: \max_j \log \mathrm{softmax}(z)_j = -\log\Big(1 + \sum_{j \ne c} e^{z_j - z_c}\Big)
 
-    It orders images as the probability does, but two that are both sure do not tie by rounding to 1.
+    It orders images as the probability does, but two very confident images do not tie by rounding to 1.
 
     Args:
         logits: (N, V).
@@ -40,7 +41,7 @@ def energy(logits: Any) -> np.ndarray:
 
     .. math:: \log \sum_j e^{z_j}
 
-    For a harmonic head it is log sum_j d_j^-n: near minus n times the logarithm of the smallest distance.
+    For a harmonic head it is log sum_j d_j^-n, which is close to -n times the logarithm of the smallest distance.
 
     Args:
         logits: (N, V).
@@ -54,10 +55,10 @@ def energy(logits: Any) -> np.ndarray:
 
 
 def nearest_distance(distances: Any) -> np.ndarray:
-    """Return minus the distance to the nearest center, (N,): how far an image is from everything known.
+    """Return minus the distance to the nearest center, (N,).
 
     Args:
-        distances: to every center, (N, V).
+        distances: distances to every center, (N, V).
 
     >>> nearest_distance([[1.0, 4.0], [3.0, 2.0]])
     array([-1., -2.])
@@ -66,14 +67,14 @@ def nearest_distance(distances: Any) -> np.ndarray:
 
 
 def distance_ratio(distances: Any) -> np.ndarray:
-    r"""Return minus the nearest distance over the second nearest, (N,), -1 to 0: how clearly one center is the nearest.
+    r"""Return minus the ratio of the nearest to the second nearest distance, (N,), -1 to 0.
 
     .. math:: -d_{(1)} / d_{(2)}
 
-    -1 where both are 0: two centers on the same place decide nothing.
+    It is -1 if both distances are 0, because two centers in the same place decide nothing.
 
     Args:
-        distances: to every center, (N, V).
+        distances: distances to every center, (N, V).
 
     >>> distance_ratio([[1.0, 4.0], [3.0, 2.0]])
     array([-0.25      , -0.66666667])
@@ -90,13 +91,13 @@ DISTANCE_SCORES: dict[str, Callable[[Any], np.ndarray]] = {
 
 
 def auroc(inside: Any, outside: Any) -> float:
-    r"""Return the area under the ROC curve: how often a known image scores above an unknown one, ties one half.
+    r"""Return the area under the ROC curve: how often a known image scores above an unknown one. Ties count one half.
 
     .. math:: P(s_\text{in} > s_\text{out}) + \tfrac12 P(s_\text{in} = s_\text{out})
 
     Args:
         inside: scores of known images.
-        outside: scores of unknown ones.
+        outside: scores of unknown images.
 
     >>> auroc([3.0, 2.0], [1.0, 2.0])
     0.875
@@ -105,16 +106,16 @@ def auroc(inside: Any, outside: Any) -> float:
 
 
 def aupr(inside: Any, outside: Any) -> float:
-    r"""Return the area under the precision-recall curve (average precision) of telling known images from the others.
+    r"""Return the area under the precision-recall curve (average precision) for finding known images.
 
     .. math:: \sum_k (R_k - R_{k-1}) P_k
 
-    over the distinct scores from high to low, with R and P the recall and precision of "known at this score or above".
-    For unknown images as what is looked for: ``aupr(-outside, -inside)``.
+    The sum is over the distinct scores from high to low. R and P are recall and precision of the rule "known if the
+    score is at least this". For finding unknown images use ``aupr(-outside, -inside)``.
 
     Args:
         inside: scores of known images.
-        outside: scores of unknown ones.
+        outside: scores of unknown images.
 
     >>> round(aupr([3.0, 2.0], [1.0, 2.0]), 6)
     0.833333
@@ -123,14 +124,15 @@ def aupr(inside: Any, outside: Any) -> float:
 
 
 def fpr_at_tpr(inside: Any, outside: Any, tpr: float = 0.95) -> float:
-    """Return the share of unknown images that pass when the threshold lets this share of the known ones pass.
+    """Return the share of unknown images that are accepted at the threshold that accepts a share of the known ones.
 
-    The threshold is the highest score that lets at least `tpr` pass; whoever has it passes, so ties are honest.
+    The threshold is the highest score that accepts at least the share `tpr`. Images with exactly this score are
+    accepted too.
 
     Args:
         inside: scores of known images.
-        outside: scores of unknown ones.
-        tpr: the share to let pass, above 0 and at most 1.
+        outside: scores of unknown images.
+        tpr: the share of known images to accept, above 0 and at most 1.
 
     >>> fpr_at_tpr([4.0, 3.0, 2.0, 1.0], [2.5, 0.5], tpr=0.75)
     0.5
@@ -139,31 +141,31 @@ def fpr_at_tpr(inside: Any, outside: Any, tpr: float = 0.95) -> float:
 
 
 class Detection(NamedTuple):
-    """How well a score tells known images from unknown ones, with intervals over the images of both sets."""
+    """How well a score separates known from unknown images, with intervals over the images of both sets."""
 
     auroc: Interval
     aupr_inside: Interval
-    """The known ones are what is looked for."""
+    """For finding known images."""
     aupr_outside: Interval
-    """The unknown ones are."""
+    """For finding unknown images."""
     fpr: Interval
-    """At the share of known images asked for."""
+    """At the requested share of known images."""
 
 
 def detection(
     inside: Any, outside: Any, *, tpr: float = 0.95, draws: int = 1000, level: float = 0.95, seed: int = 0
 ) -> Detection:
-    """Return all measures of a score at once, with bootstrap intervals: both sets are drawn anew, each from itself.
+    """Return all measures of a score, with bootstrap intervals that resample both sets.
 
-    For several seeds, give the estimates of all of them to `bootstrap_interval` instead.
+    For several seeds, pass the estimates of all seeds to `bootstrap_interval` instead.
 
     Args:
         inside: scores of known images.
-        outside: scores of unknown ones.
+        outside: scores of unknown images.
         tpr: as for `fpr_at_tpr`.
-        draws: how many.
-        level: of the intervals.
-        seed: of the draws.
+        draws: number of bootstrap draws.
+        level: level of the intervals.
+        seed: seed of the draws.
 
     >>> found = detection(np.arange(20.0), np.arange(-10.0, 10.0))
     >>> print(found.auroc)
@@ -190,24 +192,24 @@ def detection(
 
 
 class Abstention(NamedTuple):
-    """What abstaining buys: one entry a threshold, from the strictest to none."""
+    """Accuracy and coverage with abstaining: one entry per threshold, from the strictest to the one without effect."""
 
     thresholds: np.ndarray
-    """(K,), falling: images with this score or a higher one are answered."""
+    """(K,), falling. Images with at least this score are answered."""
     coverage: np.ndarray
     """(K,), the share of images that are answered, rising to 1."""
     accuracy: np.ndarray
-    """(K,), the share of the answers that is right."""
+    """(K,), the share of the answers that are right."""
 
 
 def abstention_curve(correct: Any, scores: Any) -> Abstention:
-    """Return accuracy against coverage when the images with the lowest scores are not answered.
+    """Return accuracy and coverage when the images with the lowest scores are not answered.
 
-    Equal scores come and go together: no threshold parts them.
+    Images with equal scores are answered together, because no threshold separates them.
 
     Args:
         correct: whether the classifier is right, (N,), booleans.
-        scores: (N,), higher for images to be answered first.
+        scores: (N,), higher for images to answer first.
 
     >>> curve = abstention_curve([True, False, True, True], [0.9, 0.1, 0.5, 0.5])
     >>> curve.coverage, curve.accuracy
@@ -227,7 +229,7 @@ def abstention_curve(correct: Any, scores: Any) -> Abstention:
 
 
 def _counts(inside: Any, outside: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many of each set have each distinct score, from the highest down, (K,) each."""
+    """Return how many images of each set have each distinct score, from high to low, (K,) each."""
     one, two = _checked_set("inside", inside), _checked_set("outside", outside)
     distinct, places = np.unique(np.concatenate([-one, -two]), return_inverse=True)
     split = np.split(places, [len(one)])
@@ -260,7 +262,7 @@ def _checked_set(name: str, scores: Any) -> np.ndarray:
     found = np.asarray(scores, dtype=np.float64)
     if found.ndim != 1 or not len(found) or np.isnan(found).any():
         came = "NaN" if np.isnan(found).any() else f"shape {found.shape}"
-        raise ValueError(f"`{name}` must hold one number an image, at least one, got {came}; pass a score's result.")
+        raise ValueError(f"`{name}` must hold one number per image, at least one, got {came}; pass scores of images.")
     return found
 
 

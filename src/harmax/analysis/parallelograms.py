@@ -1,15 +1,15 @@
-r"""Whether words of one relation lie in parallelograms: a : b = c : d if a - b - c + d is small.
+r"""Whether words of one relation form parallelograms: a : b = c : d if a - b - c + d is small.
 
-The paper divides the gap by a scale of the embedding and looks along two principal components,
+The paper divides the gap by a scale of the embedding and uses two principal components,
 
-.. math:: \ell = \|a - b - c + d\| / \sigma,
+.. math:: \ell = \|a - b - c + d\| / \sigma.
 
-while the authors' code has the square of it: `squared=True`. A square keeps every order, so ranks, shares and the shape
-of a comparison are the same, and medians and thresholds are squares of the paper's. Their notebook (function_vectors in
-grow-crystals) sweeps 32 settings, which are `SETTINGS` here, and shows the first, the paper's.
+The authors' code computes the square, as `squared=True` does here. A square keeps the order, so ranks, shares and
+comparisons are the same. Medians and thresholds are the squares of the paper's. The authors' notebook (function_vectors
+in grow-crystals) sweeps 32 settings, which are `SETTINGS` here. It shows the first one, the paper's.
 """
 
-# V tokens of the vocabulary, D features, R components looked at, K words of a task, Q quadruples, N shown
+# V tokens of the vocabulary, D features, R components in use, K words of a task, Q quadruples, N selected quadruples
 
 import itertools
 from dataclasses import dataclass
@@ -23,27 +23,27 @@ from harmax.analysis.quadruples import Quadruples
 from harmax.errors import unknown
 
 FITS = ("vocabulary", "task")
-"""What the principal components are found on: all tokens, or the task's words, each as often as it was drawn."""
+"""The points that define the principal components: all tokens, or the task's words, each as often as it was drawn."""
 SCALES = ("vocabulary", "task", "quadruple", "centered_quadruple")
-r"""What sigma is, along the components looked at and from the mean of the points that they were found on:
+r"""The definition of sigma, along the components in use, relative to the mean of the points that define them:
 
 - vocabulary, task: root mean square length of all tokens, or of the task's words, each as often as it was drawn;
-- quadruple: root mean square *coordinate* of the four points, not length: the authors' two scales of single quadruples
-  leave the factor sqrt(R) out, so losses of these grow with the number of components;
-- centered_quadruple: the same, from the mean of the four points."""
+- quadruple: root mean square *coordinate* of the four points. The authors' two scales of single quadruples omit the
+  factor sqrt(R) of a length, so their losses grow with the number of components;
+- centered_quadruple: the same, relative to the mean of the four points."""
 COMPONENTS = (2, 5, 10, 100)
 
 
 @dataclass(frozen=True)
 class ParallelogramSetting:
-    """Where a parallelogram loss looks, and what it is measured in; the default is the paper's."""
+    """The space and the unit of a parallelogram loss; the default is the paper's."""
 
     scale: str = "vocabulary"
     """One of `SCALES`."""
     fit: str = "vocabulary"
     """One of `FITS`."""
     components: int = 2
-    """Principal components; those beyond the points' dimension are zero."""
+    """Number of principal components. Coordinates beyond the dimension of the points are zero."""
 
     def __post_init__(self) -> None:
         if self.scale not in SCALES:
@@ -51,27 +51,27 @@ class ParallelogramSetting:
         if self.fit not in FITS:
             raise ValueError(unknown("fit", self.fit, FITS))
         if self.components < 1:
-            raise ValueError(f"`components` must be at least 1, got {self.components}; the paper has 2.")
+            raise ValueError(f"`components` must be at least 1, got {self.components}; the paper uses 2.")
 
     def __str__(self) -> str:
         return f"{self.components} components of the {self.fit}, scale of the {self.scale.replace('_', ' ')}"
 
 
 SETTINGS = tuple(ParallelogramSetting(*one) for one in itertools.product(SCALES, FITS, COMPONENTS))
-"""The 32 settings that the authors swept, the paper's first."""
+"""The 32 settings of the authors' sweep, with the paper's first."""
 PAPER_SETTING = SETTINGS[0]
 
 
 def parallelogram_loss(a: Any, b: Any, c: Any, d: Any, scale: Any, *, squared: bool = False) -> np.ndarray:
-    r"""Return how far four points are from a parallelogram, :math:`\|a - b - c + d\| / \sigma`, (Q,) float64.
+    r"""Return the deviation of four points from a parallelogram, :math:`\|a - b - c + d\| / \sigma`, (Q,) float64.
 
     Args:
-        a: (Q, R).
-        b: what a stands to, (Q, R).
-        c: (Q, R).
-        d: what c stands to, (Q, R).
-        scale: sigma, a positive number or one a quadruple, (Q,); a quadruple of one point four times may have 0 here,
-            and a loss of 0.
+        a: first words of the first pairs, (Q, R).
+        b: second words of the first pairs, (Q, R).
+        c: first words of the second pairs, (Q, R).
+        d: second words of the second pairs, (Q, R).
+        scale: sigma, one positive number, or one per quadruple, (Q,). A quadruple of four equal points may have the
+            scale 0; then its loss is 0.
         squared: return the square, as the authors' code does.
 
     >>> parallelogram_loss([[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 2.0]], [[1.0, 5.0]], scale=2.0)
@@ -81,19 +81,20 @@ def parallelogram_loss(a: Any, b: Any, c: Any, d: Any, scale: Any, *, squared: b
     if len({corner.shape for corner in corners}) > 1:
         raise ValueError(
             f"`a`, `b`, `c` and `d` must have one shape, got {', '.join(str(corner.shape) for corner in corners)}; "
-            "pass one row a quadruple."
+            "pass one row per quadruple."
         )
     sigma = np.asarray(scale, dtype=np.float64)
     gap_Q = np.linalg.norm((corners[0] + corners[3]) - (corners[1] + corners[2]), axis=1)
     if sigma.shape not in ((), gap_Q.shape):
         raise ValueError(
-            f"`scale` must be a number or have shape {gap_Q.shape}, one a quadruple, got {sigma.shape}; pass either."
+            f"`scale` must be one number or have shape {gap_Q.shape}, one number per quadruple, got {sigma.shape}; "
+            "pass one of them."
         )
     useless = ~(np.isfinite(sigma) & ((sigma > 0) | ((sigma == 0) & (gap_Q == 0) & (sigma.ndim > 0))))
     if useless.any():
         raise ValueError(
-            f"`scale` must be positive and finite, got {sigma.min()} to {sigma.max()}; points that are all the same "
-            "have no scale."
+            f"`scale` must be positive and finite, got {sigma.min()} to {sigma.max()}; equal points have no scale, so "
+            "leave them out."
         )
     loss = np.divide(gap_Q, sigma, out=np.zeros_like(gap_Q), where=np.broadcast_to(sigma > 0, gap_Q.shape))
     return np.square(loss) if squared else loss
@@ -101,17 +102,17 @@ def parallelogram_loss(a: Any, b: Any, c: Any, d: Any, scale: Any, *, squared: b
 
 @dataclass(frozen=True, eq=False)
 class ParallelogramSpace:
-    """An embedding as the settings look at it, for one task: made by `parallelogram_space`."""
+    """An embedding prepared for one task under all settings; `parallelogram_space` makes it."""
 
     embedding: np.ndarray
     """(V, D)"""
     axes: dict[str, PCA]
-    """Fit to its principal components."""
+    """Principal components, by the points that define them (one of `FITS`)."""
     squares: dict[tuple[str, str], np.ndarray]
-    """Scale (vocabulary or task) and fit to the mean square coordinate along each component."""
+    """Mean square coordinate along each component, by scale (vocabulary or task) and fit."""
 
     def coordinates(self, tokens: Any, setting: ParallelogramSetting = PAPER_SETTING) -> np.ndarray:
-        """Return where tokens of any shape lie, with one more axis: the setting's components."""
+        """Return the coordinates of tokens of any shape; a last axis holds the setting's components."""
         found = _checked_tokens(tokens, len(self.embedding))
         different, which = np.unique(found, return_inverse=True)
         rows = project(self.embedding[different], setting.components, fitted=self.axes[setting.fit])
@@ -120,7 +121,7 @@ class ParallelogramSpace:
     def losses(
         self, quadruples: Quadruples, setting: ParallelogramSetting = PAPER_SETTING, *, squared: bool = False
     ) -> np.ndarray:
-        """Return the parallelogram loss of each quadruple, or of each of a null, (Q,)."""
+        """Return the parallelogram loss of each quadruple, (Q,)."""
         corners_Q4R = self.coordinates(quadruples.tokens, setting)
         a, b, c, d = corners_Q4R.transpose(1, 0, 2)
         return parallelogram_loss(a, b, c, d, self._scale(corners_Q4R, setting), squared=squared)
@@ -134,14 +135,14 @@ class ParallelogramSpace:
 
 
 def parallelogram_space(embedding: Any, words: Any, *, fitted: PCA | None = None) -> ParallelogramSpace:
-    """Find the components and scales that an embedding offers to one task's quadruples, under every setting.
+    """Return the components and scales of an embedding for one task's quadruples, under every setting.
 
-    A null must be looked at in the space of its quadruples, not in one of its own.
+    Use the same space for quadruples and for their null.
 
     Args:
-        embedding: one row a token, (V, D); leave rows that only pad the vocabulary out.
-        words: the tokens of the task as often as they were drawn, of any shape: `quadruples.tokens`.
-        fitted: `pca(embedding)`, found once for all tasks; None: found here.
+        embedding: one row per token, (V, D), without rows that only pad the vocabulary.
+        words: the tokens of the task, each as often as it was drawn, of any shape: `quadruples.tokens`.
+        fitted: `pca(embedding)`, if it is known already; None means compute it here.
 
     >>> from harmax.analysis import sample_quadruples
     >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0], [5.0, 3.0]])
@@ -149,13 +150,13 @@ def parallelogram_space(embedding: Any, words: Any, *, fitted: PCA | None = None
     >>> parallelogram_space(points, quadruples.tokens).losses(quadruples).round(9)
     array([0.])
     """
-    # Kept in its own precision: a vocabulary is large, and only rows that are looked at become float64.
+    # The embedding stays in its own precision. It is large, and only the rows in use become float64.
     x_VD = np.asarray(embedding)
     vocabulary = pca(x_VD) if fitted is None else fitted
     if x_VD.ndim != 2 or vocabulary.mean.shape != x_VD.shape[1:]:
         raise ValueError(
-            f"`fitted` must be of points with the {x_VD.shape[1:]} features of `embedding`, got "
-            f"{vocabulary.mean.shape}; pass pca(embedding)."
+            f"`fitted` must have the {x_VD.shape[1:]} features of `embedding`, got {vocabulary.mean.shape}; pass "
+            "pca(embedding)."
         )
     different, counts_K = np.unique(_checked_tokens(words, len(x_VD)), return_counts=True)
     x_KD = checked_points(x_VD[different], least=1)
@@ -163,7 +164,7 @@ def parallelogram_space(embedding: Any, words: Any, *, fitted: PCA | None = None
     spread = vocabulary.variances * (len(x_VD) - 1) / len(x_VD)
     squares = {}
     for fit, (mean_D, components_RD, *_) in axes.items():
-        # The vocabulary's mean square along any axis follows from its components, without a look at its points.
+        # The vocabulary's mean square along any axis follows from its components, without its points.
         shift_R = (vocabulary.mean - mean_D) @ components_RD.T
         squares["vocabulary", fit] = np.square(components_RD @ vocabulary.components.T) @ spread + shift_R**2
         squares["task", fit] = counts_K @ np.square((x_KD - mean_D) @ components_RD.T) / counts_K.sum()
@@ -171,10 +172,10 @@ def parallelogram_space(embedding: Any, words: Any, *, fitted: PCA | None = None
 
 
 class RankedQuadruples(NamedTuple):
-    """A few quadruples from one place of the ranking by loss, best first, and where they lie in the plane."""
+    """Some quadruples at one quantile of the loss, best first, with their coordinates in the plane."""
 
     rows: np.ndarray
-    """(N,), their rows among the quadruples."""
+    """(N,), their row numbers among the quadruples."""
     losses: np.ndarray
     """(N,)"""
     tokens: np.ndarray
@@ -191,21 +192,21 @@ def ranked_quadruples(
     count: int = 5,
     quantile: float = 0.0,
 ) -> RankedQuadruples:
-    """Pick the quadruples around one quantile of the loss, to be drawn: 0 the best, 0.5 the usual, 1 the worst.
+    """Return the quadruples around one quantile of the loss, for a figure: 0 the best, 0.5 the median, 1 the worst.
 
-    The best of 10,000 look like parallelograms in any embedding; only beside the median do they say something.
+    The best of 10,000 look like parallelograms in any embedding. Show them together with the median.
 
     Args:
-        space: of the quadruples' task.
+        space: the space of the quadruples' task.
         quadruples: at least one.
-        setting: of the loss.
-        count: how many at most.
+        setting: the setting of the loss.
+        count: largest number of quadruples.
         quantile: 0 to 1.
     """
     if count < 1 or not 0 <= quantile <= 1:
         raise ValueError(
-            f"`count` must be at least 1 and `quantile` 0 to 1, got {count} and {quantile}; 0 is the best, 0.5 the "
-            "median."
+            f"`count` must be at least 1 and `quantile` from 0 to 1, got {count} and {quantile}; quantile 0 is the "
+            "best, 0.5 the median."
         )
     losses = space.losses(quadruples, setting)
     start = round(quantile * max(len(losses) - count, 0))
@@ -215,11 +216,11 @@ def ranked_quadruples(
 
 
 def _counted_pca(x_KD: np.ndarray, counts_K: np.ndarray) -> PCA:
-    """Return `pca` of points that are there several times each, from one copy of each."""
+    """Return `pca` of points with multiplicities."""
     total = counts_K.sum()
     mean_D = counts_K @ x_KD / total
     rows_KD = np.sqrt(counts_K)[:, None] * (x_KD - mean_D)
-    # Rows and their mirror images have mean 0 and each axis twice, so that pca leaves them where they are.
+    # Rows and their mirror images have the mean 0, so that pca does not shift them.
     found = pca(np.concatenate([rows_KD, -rows_KD]))
     rank = min(x_KD.shape)
     variances = found.variances[:rank] * (2 * len(rows_KD) - 1) / (2 * max(total - 1, 1))
@@ -230,11 +231,11 @@ def _checked_tokens(tokens: Any, vocabulary: int) -> np.ndarray:
     found = np.asarray(tokens)
     if not found.size or not np.issubdtype(found.dtype, np.integer):
         raise ValueError(
-            f"tokens must be whole numbers, one or more, got {found.dtype} of shape {found.shape}; encode the words."
+            f"tokens must be one or more whole numbers, got {found.dtype} of shape {found.shape}; encode the words."
         )
     if found.min() < 0 or found.max() >= vocabulary:
         raise ValueError(
-            f"tokens must be 0 to {vocabulary - 1}, got {found.min()} to {found.max()}; encode words with the "
+            f"tokens must be from 0 to {vocabulary - 1}, got {found.min()} to {found.max()}; encode words with the "
             "vocabulary of this embedding."
         )
     return found

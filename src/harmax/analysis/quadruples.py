@@ -1,8 +1,8 @@
-"""Quadruples of tokens a : b = c : d from pairs of one relation, a null for them, and what two embeddings make of them.
+"""Quadruples of tokens a : b = c : d from pairs of one relation, a null for them, and comparisons of two losses.
 
-Quadruples share words: of 200 pairs, each is in a hundred of 10,000 quadruples. Intervals here therefore draw *pairs*
-anew, not quadruples; an interval over quadruples is several times too narrow. Where a pair is in a few quadruples only,
-those over pairs are on the wide side, by a factor of sqrt(3) at most.
+Quadruples share words: with 200 pairs, each pair is in a hundred of 10,000 quadruples. Intervals here therefore
+resample *pairs*. An interval over quadruples would be several times too narrow. If each pair is in only a few
+quadruples, an interval over pairs is too wide, by a factor of at most sqrt(3).
 """
 
 # P pairs, Q quadruples, B draws of the bootstrap, N numbers
@@ -15,18 +15,18 @@ import numpy as np
 from harmax.analysis.statistics import Interval
 from harmax.errors import unknown
 
-LEVEL = 0.95  # of the intervals
+LEVEL = 0.95  # level of the intervals
 BATCH = 2**21  # weights in memory at a time
-TRIES = 1000  # draws of a partner before a null is given up
+TRIES = 1000  # attempts to draw a partner before the null gives up
 
 
 class Quadruples(NamedTuple):
-    """Quadruples of tokens, and the pairs that they come from."""
+    """Quadruples of tokens, and the pairs that they are made of."""
 
     tokens: np.ndarray
-    """(Q, 4) int64: a, b, c, d, where a : b and c : d are pairs of one relation; in a null, d belongs to a third."""
+    """(Q, 4) int64: a, b, c, d, where a : b and c : d are pairs of one relation. In a null, d is from a third pair."""
     pairs: np.ndarray
-    """(Q, 2) int64: places of the pairs of a and of c; quadruples with a place in common share words."""
+    """(Q, 2) int64: row numbers of the pairs of a and of c. Quadruples with a common pair share words."""
 
 
 def _nontrivial(tokens: np.ndarray) -> np.ndarray:
@@ -43,24 +43,24 @@ KEEP: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "nontrivial": _nontrivial,
     "all": lambda tokens: np.ones(len(tokens), dtype=bool),
 }
-"""Which quadruples count.
+"""Which quadruples are used.
 
-- distinct: of four different tokens. Only these can be held against a null: with a = b the gap is |c - d|, small in any
-  embedding, and a null that takes d away seems worse even where nothing was learned.
-- nontrivial: the authors', who drop scores of zero. With a = b and c = d, or a = c and b = d, the gap is 0 in any
-  embedding; that is a third of `capitalize`, whose pairs mostly end in one and the same token.
-- all."""
+- distinct: four different tokens. Only these can be compared with a null. With a = b the gap is |c - d|, which is small
+  in any embedding. A null that replaces d then looks worse even if nothing was learned.
+- nontrivial: the authors' choice, which drops losses of zero. With a = b and c = d, or a = c and b = d, the gap is 0 in
+  any embedding. This concerns a third of `capitalize`, where most pairs end in the same token.
+- all: every quadruple."""
 
 
 def sample_quadruples(pairs: Any, count: int = 10000, seed: int = 0, *, keep: str = "distinct") -> Quadruples:
-    """Draw quadruples of two different pairs, none twice; all there are, in random order, where they are fewer.
+    """Draw quadruples of two different pairs without replacement; if there are fewer, return all in random order.
 
-    a : b = c : d and c : d = a : b are one quadruple here. The authors draw with replacement, from all.
+    a : b = c : d and c : d = a : b are the same quadruple. The authors draw from all quadruples with replacement.
 
     Args:
         pairs: tokens of both words of each pair, (P, 2), P at least 2.
-        count: how many at most.
-        seed: of the draws.
+        count: largest number of quadruples.
+        seed: seed of the draws.
         keep: one of `KEEP`.
 
     >>> pairs = [[1, 2], [3, 4], [5, 5], [6, 6]]
@@ -71,8 +71,8 @@ def sample_quadruples(pairs: Any, count: int = 10000, seed: int = 0, *, keep: st
     """
     pairs_P2, kept = _checked_pairs(pairs), _kept(keep)
     if count < 1:
-        raise ValueError(f"`count` must be at least 1, got {count}; the paper has 10000.")
-    # Pair i meets the pairs i + 1, ..., P - 1, so that one number names a pair of pairs.
+        raise ValueError(f"`count` must be at least 1, got {count}; the paper uses 10000.")
+    # Pair i is combined with the pairs i + 1, ..., P - 1, so that one number identifies two pairs.
     ends_P = np.cumsum(np.arange(len(pairs_P2) - 1, -1, -1))
     possible = int(ends_P[-1])
     tried = count
@@ -82,7 +82,7 @@ def sample_quadruples(pairs: Any, count: int = 10000, seed: int = 0, *, keep: st
         codes = generator.choice(possible, size=tried, replace=False)
         first = np.searchsorted(ends_P, codes, side="right")
         second = len(pairs_P2) - (ends_P[first] - codes)
-        # Either of the two may come first, or a null would always replace words from the end of the list.
+        # The order of the two pairs is random. Otherwise a null would always replace words from the end of the list.
         places = generator.permuted(np.stack([first, second], axis=1), axis=1)
         tokens = pairs_P2[places].reshape(-1, 4)
         counted = np.flatnonzero(kept(tokens))[:count]
@@ -91,23 +91,23 @@ def sample_quadruples(pairs: Any, count: int = 10000, seed: int = 0, *, keep: st
         tried *= 2
     if not len(counted):
         raise ValueError(
-            f"`pairs` must form at least one quadruple that is {keep}, got none of {len(pairs_P2)} pairs; "
+            f"`pairs` must form at least one {keep} quadruple, got none from {len(pairs_P2)} pairs; "
             "pass pairs of more different tokens."
         )
     return Quadruples(tokens[counted], places[counted])
 
 
 def null_quadruples(quadruples: Quadruples, pairs: Any, seed: int = 0, *, keep: str = "distinct") -> Quadruples:
-    """Replace each d by the partner of another pair: what a loss would be if the relation did not matter.
+    """Replace each d by the second word of another pair. The loss of these shows the case without a relation.
 
-    The partners are drawn from all pairs, so that the words on each side stay the same; neither of the two pairs of the
-    quadruple and no other pair that ends in d is taken. Row for row, only d differs from the quadruples.
+    The words are drawn from all pairs, so that both sides keep their words. Neither of the quadruple's own two pairs is
+    used, nor any other pair that ends in d. Each row differs from its quadruple only in d.
 
     Args:
-        quadruples: as drawn from the pairs.
-        pairs: the same (P, 2).
-        seed: of the draws.
-        keep: as the quadruples were drawn.
+        quadruples: quadruples that were drawn from the pairs.
+        pairs: the same pairs, (P, 2).
+        seed: seed of the draws.
+        keep: as for the quadruples.
 
     >>> pairs = [[1, 2], [3, 4], [5, 6]]
     >>> null_quadruples(sample_quadruples(pairs, 1), pairs).tokens[:, 3] != sample_quadruples(pairs, 1).tokens[:, 3]
@@ -116,8 +116,8 @@ def null_quadruples(quadruples: Quadruples, pairs: Any, seed: int = 0, *, keep: 
     pairs_P2, kept = _checked_pairs(pairs), _kept(keep)
     if quadruples.pairs.max() >= len(pairs_P2):
         raise ValueError(
-            f"`pairs` must be those that the quadruples were drawn from, got {len(pairs_P2)} where a quadruple names "
-            f"pair {quadruples.pairs.max()}; pass the same ones."
+            f"`pairs` must be the pairs that the quadruples were drawn from, got {len(pairs_P2)} pairs although a "
+            f"quadruple uses pair {quadruples.pairs.max()}; pass the same pairs."
         )
     generator = np.random.default_rng(seed)
     tokens = quadruples.tokens.copy()
@@ -130,20 +130,20 @@ def null_quadruples(quadruples: Quadruples, pairs: Any, seed: int = 0, *, keep: 
         if not len(left):
             return Quadruples(tokens, quadruples.pairs)
     raise ValueError(
-        f"`pairs` must have a third pair whose partner makes a quadruple {keep}, got none for {len(left)} of "
-        f"{len(tokens)} in {TRIES} draws; pass more pairs."
+        f"`pairs` must have a third pair that makes a {keep} quadruple, got none for {len(left)} of {len(tokens)} in "
+        f"{TRIES} draws; pass more pairs."
     )
 
 
 def empirical_cdf(values: Any, thresholds: Any) -> np.ndarray:
-    """Return the share of the values that are at most each threshold.
+    """Return, for each threshold, the share of the values that are not above it.
 
-    The authors' curves leave zeros out of the count but not out of the total: `empirical_cdf(values, thresholds)` minus
-    the share of zeros, of quadruples drawn from "all".
+    The authors' curves omit zeros from the count but not from the total. They are `empirical_cdf(values, thresholds)`
+    minus the share of zeros, with the quadruples "all".
 
     Args:
         values: (N,), numbers; infinity is above every finite threshold.
-        thresholds: of any shape.
+        thresholds: an array of any shape.
 
     >>> empirical_cdf([1.0, 2.0, 4.0, 8.0], [0.5, 2.0, 9.0])
     array([0. , 0.5, 1. ])
@@ -153,15 +153,15 @@ def empirical_cdf(values: Any, thresholds: Any) -> np.ndarray:
 
 
 def median_interval(losses: Any, quadruples: Quadruples, *, draws: int = 1000, seed: int = 0) -> Interval:
-    """Return the median loss and its 95 % bootstrap interval, with the pairs drawn anew.
+    """Return the median loss and its 95 % bootstrap interval, which resamples the pairs.
 
-    A draw counts a quadruple as often as the product of how often its two pairs came up.
+    In a draw, the weight of a quadruple is the product of the counts of its two pairs.
 
     Args:
-        losses: one a quadruple, (Q,).
-        quadruples: those.
-        draws: how many.
-        seed: of the draws.
+        losses: one loss per quadruple, (Q,).
+        quadruples: the quadruples.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
 
     >>> quadruples = sample_quadruples([[1, 2], [3, 4], [5, 6], [7, 8]])
     >>> print(median_interval([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], quadruples))
@@ -174,33 +174,34 @@ def median_interval(losses: Any, quadruples: Quadruples, *, draws: int = 1000, s
 
 
 class LossComparison(NamedTuple):
-    """How two embeddings, or quadruples and their null, differ on the same rows; 95 % intervals over pairs."""
+    """A comparison of two losses on the same quadruples, with 95 % intervals over pairs."""
 
     first: Interval
-    """The median of the first losses."""
+    """Median of the first losses."""
     second: Interval
+    """Median of the second losses."""
     difference: Interval
-    """The median of first - second, quadruple by quadruple."""
+    """Median of first - second per quadruple."""
     ratio: Interval
-    """The first median by the second; NaN where both are 0."""
+    """First median divided by second median; NaN if both are 0."""
     share: Interval
-    """Share of the quadruples on which the first loss is smaller, a tie counting one half."""
+    """Share of the quadruples with a smaller first loss. A tie counts one half."""
 
 
 def compare_losses(
     first: Any, second: Any, quadruples: Quadruples, *, draws: int = 1000, seed: int = 0
 ) -> LossComparison:
-    """Compare two losses of each quadruple: of two embeddings, or of one on the quadruples and on their null.
+    """Compare two losses per quadruple: those of two embeddings, or those of quadruples and of their null.
 
-    Within one embedding and setting the scale cancels in the ratio to the null; between embeddings it does not, and a
-    loss may differ only because the few widest components hold more or less of the words' spread.
+    Within one embedding and setting, the scale cancels in the ratio to the null. Between embeddings it does not cancel.
+    Their losses may differ only because the widest components hold another share of the words' variance.
 
     Args:
-        first: one a quadruple, (Q,).
-        second: of the same quadruples (or of their null, row for row), (Q,).
-        quadruples: those; for a null too.
-        draws: of the bootstrap, the same ones for all five numbers.
-        seed: of the draws.
+        first: one loss per quadruple, (Q,).
+        second: losses of the same quadruples, or of their null in the same order, (Q,).
+        quadruples: the quadruples, also for a null.
+        draws: number of bootstrap draws, which all five numbers share.
+        seed: seed of the draws.
 
     >>> quadruples = sample_quadruples([[1, 2], [3, 4], [5, 6], [7, 8]])
     >>> found = compare_losses([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 4.0, 6.0, 8.0, 10.0, 12.0], quadruples)
@@ -220,9 +221,9 @@ def compare_losses(
 
 
 def _weights(quadruples: Quadruples, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield how often each quadruple counts in each draw, (B, Q), in batches; draws that leave none are left out."""
+    """Yield the weight of each quadruple in each draw, (B, Q), in batches; draws without any quadruple are repeated."""
     if draws < 1:
-        raise ValueError(f"`draws` must be at least 1, got {draws}; 1000 are a good number.")
+        raise ValueError(f"`draws` must be at least 1, got {draws}; 1000 is usual.")
     used, places = np.unique(quadruples.pairs, return_inverse=True)
     places_Q2 = places.reshape(-1, 2)
     generator = np.random.default_rng(seed)
@@ -243,7 +244,7 @@ def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _weighted_medians(weights_BQ: np.ndarray, order: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Return the median of each draw, the mean of the middle two where the middle falls between two values."""
+    """Return the median of each draw; it is the mean of two values if the middle is between them."""
     up_to_BQ = np.cumsum(weights_BQ[:, order], axis=1)
     twice_BQ, total_B1 = 2 * up_to_BQ, up_to_BQ[:, -1:]
     low, high = (twice_BQ < total_B1).sum(1), (twice_BQ <= total_B1).sum(1)
@@ -270,7 +271,9 @@ def _kept(keep: str) -> Callable[[np.ndarray], np.ndarray]:
 def _checked_pairs(pairs: Any) -> np.ndarray:
     found = np.asarray(pairs)
     if found.ndim != 2 or found.shape[1] != 2 or len(found) < 2:
-        raise ValueError(f"`pairs` must have shape (pairs, 2) with 2 or more, got {found.shape}; pass one row a pair.")
+        raise ValueError(
+            f"`pairs` must have shape (pairs, 2) with 2 pairs or more, got {found.shape}; pass one row per pair."
+        )
     if not np.issubdtype(found.dtype, np.integer):
         raise ValueError(f"`pairs` must be tokens, got {found.dtype}; encode the words first.")
     return found.astype(np.int64)
@@ -279,9 +282,9 @@ def _checked_pairs(pairs: Any) -> np.ndarray:
 def _checked_numbers(name: str, values: Any) -> np.ndarray:
     found = np.asarray(values, dtype=np.float64)
     if found.ndim != 1 or not len(found):
-        raise ValueError(f"`{name}` must have shape (numbers,), one or more, got {found.shape}; flatten them.")
+        raise ValueError(f"`{name}` must have one dimension and at least one number, got {found.shape}; flatten it.")
     if np.isnan(found).any():
-        raise ValueError(f"`{name}` must be numbers, got {int(np.isnan(found).sum())} NaN; leave these out.")
+        raise ValueError(f"`{name}` must be numbers, got {int(np.isnan(found).sum())} NaN; leave them out.")
     return found
 
 
@@ -289,7 +292,7 @@ def _checked_losses(name: str, losses: Any, quadruples: Quadruples) -> np.ndarra
     found = _checked_numbers(name, losses)
     if len(found) != len(quadruples.tokens) or not np.isfinite(found).all():
         raise ValueError(
-            f"`{name}` must be {len(quadruples.tokens)} finite numbers, one a quadruple, got {len(found)}, "
-            f"{int(np.isinf(found).sum())} of them infinite; pass them in the quadruples' order."
+            f"`{name}` must be {len(quadruples.tokens)} finite numbers, one per quadruple, got {len(found)}, "
+            f"{int(np.isinf(found).sum())} of them infinite; pass them in the order of the quadruples."
         )
     return found

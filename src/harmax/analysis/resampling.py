@@ -1,4 +1,4 @@
-"""Intervals over the images of one test set: the images are drawn with replacement, the model stays as it is."""
+"""Bootstrap intervals over the images of one test set. Images are drawn with replacement; the model does not change."""
 
 # N images
 
@@ -10,9 +10,9 @@ from harmax.analysis.statistics import Interval
 
 
 def resampled_counts(count: int, draws: int, generator: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield how often each of N images is in a draw of N with replacement, (N,), one draw after another.
+    """Yield, draw by draw, how often each of N images is among N draws with replacement, (N,).
 
-    Counts and not indices: a measure that is a sum over images is then one product, and sorting is done once.
+    With counts instead of indices, a sum over images is one product, and sorting is done once.
 
     >>> [int(counts.sum()) for counts in resampled_counts(5, 3, np.random.default_rng(0))]
     [5, 5, 5]
@@ -22,15 +22,15 @@ def resampled_counts(count: int, draws: int, generator: np.random.Generator) -> 
 
 
 def check_draws(draws: int, level: float) -> None:
-    """Refuse no draws at all and a level that is not one."""
+    """Refuse fewer than one draw, and a level that is not between 0 and 1."""
     if draws < 1:
-        raise ValueError(f"`draws` must be at least 1, got {draws}; 1000 are usual.")
+        raise ValueError(f"`draws` must be at least 1, got {draws}; 1000 is usual.")
     if not 0 < level < 1:
         raise ValueError(f"`level` must be between 0 and 1, got {level}; 0.95 is usual.")
 
 
 def percentile_interval(estimate: float, drawn: np.ndarray, level: float) -> Interval:
-    """Return an estimate with the middle `level` of what the draws gave.
+    """Return an estimate with the interval that contains the middle `level` of the draws.
 
     >>> percentile_interval(2.0, np.arange(101.0), 0.9)
     Interval(estimate=2.0, low=5.0, high=95.0)

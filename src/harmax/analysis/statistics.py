@@ -1,4 +1,4 @@
-"""Numbers over seeds: intervals, paired comparisons, and counts against counts. All tests are exact."""
+"""Statistics over seeds: intervals, paired comparisons, and comparisons of counts. All tests are exact."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ Values = Sequence[float | None] | np.ndarray
 
 
 class Interval(NamedTuple):
-    """An estimate over seeds and the interval around it."""
+    """An estimate and its interval."""
 
     estimate: float
     low: float
@@ -23,7 +23,7 @@ class Interval(NamedTuple):
         return f"{self.estimate:.3g} [{self.low:.3g}, {self.high:.3g}]"
 
     def above(self, limit: float) -> bool | None:
-        """Whether all of it lies above a limit: no where all of it lies below, None where it spans it.
+        """Return True if the whole interval is above a limit, False if it is below, None if it contains the limit.
 
         >>> Interval(2.0, 1.0, 3.0).above(0), Interval(2.0, 1.0, 3.0).above(2)
         (True, None)
@@ -36,16 +36,16 @@ def bootstrap_interval(
 ) -> Interval:
     """Return a median or mean over seeds and its percentile bootstrap interval.
 
-    Seeds are drawn with replacement; the interval holds the middle `level` of the draws' statistics, at whole ranks.
-    None stands for infinity: a run that never got there counts, and a median stays honest about it. One NaN makes all
-    three numbers NaN. Half-way between minus and plus infinity is 0. A mean must be of finite values.
+    Seeds are drawn with replacement. The interval contains the middle `level` of the draws' statistics, at whole ranks.
+    None means infinity, so that a median includes the runs that never reached a goal. One NaN makes all three numbers
+    NaN. The middle of minus and plus infinity is 0. A mean needs finite values.
 
     Args:
-        values: one a seed, at least one.
+        values: one value per seed, at least one.
         statistic: "median" or "mean".
-        level: of the interval, between 0 and 1.
-        draws: how many.
-        seed: of the draws.
+        level: level of the interval, between 0 and 1.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
 
     >>> bootstrap_interval([1.0, 2.0, None])
     Interval(estimate=2.0, low=1.0, high=inf)
@@ -61,33 +61,33 @@ def bootstrap_interval(
         return Interval(math.nan, math.nan, math.nan)
     if statistic == "mean" and np.isinf(found).any():
         raise ValueError(
-            f"`values` must be finite for a mean, got {int(np.isinf(found).sum())} of {len(found)} at infinity; take "
-            "the median, which can count them."
+            f"`values` must be finite for a mean, got {int(np.isinf(found).sum())} of {len(found)} at infinity; use "
+            "the median, which may include them."
         )
     picked = np.random.default_rng(seed).integers(len(found), size=(draws, len(found)))
     average, tail = _AVERAGES[statistic], (1 - level) / 2
-    # Whole ranks: between two infinities there is nothing to interpolate.
+    # Whole ranks, because infinite values cannot be interpolated.
     low, high = np.quantile(average(found[picked]), [tail, 1 - tail], method="nearest")
     return Interval(float(average(found[None])[0]), float(low), float(high))
 
 
 def mean_interval(values: Values, *, level: float = 0.95) -> Interval:
-    """Return the mean over few seeds and Student's interval around it.
+    """Return the mean over few seeds and Student's interval.
 
-    A bootstrap of three or four values ends at their extremes and is far too short: where there is nothing to find it
-    finds something in a quarter of all cases. Student's interval takes them to be normal, and is honest then. That of
-    a single value has no end.
+    A bootstrap interval of three or four values cannot exceed their extremes and is far too short: without any effect
+    it excludes 0 in a quarter of all cases. Student's interval has the right coverage for normally distributed values.
+    For a single value it is infinite.
 
     Args:
-        values: one a seed, finite.
-        level: of the interval, between 0 and 1.
+        values: one value per seed, finite.
+        level: level of the interval, between 0 and 1.
 
     >>> print(mean_interval([1.0, 2.0, 3.0]))
     2 [-0.484, 4.48]
     """
     found = _numbers("values", values)
     if not np.isfinite(found).all():
-        raise ValueError(f"`values` must be finite, got {found.tolist()}; leave runs that diverged to the caller.")
+        raise ValueError(f"`values` must be finite, got {found.tolist()}; leave diverged runs out.")
     mean, freedom = float(found.mean()), len(found) - 1
     if not freedom:
         return Interval(mean, -math.inf, math.inf)
@@ -96,7 +96,7 @@ def mean_interval(values: Values, *, level: float = 0.95) -> Interval:
 
 
 def student_quantile(level: float, freedom: int) -> float:
-    """Return the value that Student's t is below with a probability of `level`, at least 1 / 2.
+    """Return the quantile of Student's t distribution at `level`, which must be at least 1 / 2.
 
     >>> round(student_quantile(0.975, 3), 6)
     3.182446
@@ -105,7 +105,7 @@ def student_quantile(level: float, freedom: int) -> float:
         raise ValueError(f"`level` must be at least 0.5 and below 1, got {level}; 0.975 is usual.")
 
     def probability(angle: float) -> float:
-        """Of values between -t and t with t = sqrt(freedom) tan(angle): a finite sum for whole degrees of freedom."""
+        """Return P(-t < T < t) for t = sqrt(freedom) tan(angle): a finite sum for whole degrees of freedom."""
         cos = math.cos(angle)
         odd = freedom % 2
         term, total = (cos if odd else 1.0), 0.0
@@ -116,25 +116,27 @@ def student_quantile(level: float, freedom: int) -> float:
         return 2 / math.pi * (angle + inside) if odd else inside
 
     low, high = 0.0, math.pi / 2
-    for _ in range(60):  # halvings: the last bit is reached before
+    for _ in range(60):  # more halvings than a float64 has bits
         middle = (low + high) / 2
         low, high = (middle, high) if probability(middle) < 2 * level - 1 else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 
 class PairedDifference(NamedTuple):
-    """How two arms differ, seed by seed."""
+    """The difference between two arms, paired by seed."""
 
     difference: Interval
-    """Of first - second."""
+    """Median or mean of first - second."""
     greater: int
-    """Seeds on which the first is greater; it is less on `less`, and they tie on `ties`."""
+    """Number of seeds with first > second."""
     less: int
+    """Number of seeds with first < second."""
     ties: int
+    """Number of seeds with first = second."""
     sign_p: float
-    """Two-sided sign test: only which of the two is greater counts."""
+    """p-value of the two-sided sign test, which uses only the signs of the differences."""
     rank_p: float
-    """Two-sided Wilcoxon signed-rank test: sizes of the differences count by their rank."""
+    """p-value of the two-sided Wilcoxon signed-rank test, which uses their signs and ranks."""
 
 
 def paired_difference(
@@ -142,21 +144,21 @@ def paired_difference(
 ) -> PairedDifference:
     r"""Compare two arms that ran on the same seeds.
 
-    The interval is `bootstrap_interval` of the differences. Both p-values are exact, without a normal approximation:
-    they run through every way to swap the two arms within seeds,
+    The interval is `bootstrap_interval` of the differences. Both p-values are exact, without a normal approximation.
+    They consider every way to swap the two arms within seeds,
 
     .. math:: p = P(|\sum_i \pm r_i| \ge |\sum_i \mathrm{sign}(d_i) r_i|),
 
-    with r_i = 1 (sign test) or the rank of the size of d_i among the differences that are not 0 (Wilcoxon). None and
-    infinity are allowed and mean "never": two of them tie, and one of them is a difference larger than any number.
+    with r_i = 1 (sign test), or r_i the rank of |d_i| among the nonzero differences (Wilcoxon). None and infinity mean
+    "never". Two of them tie. One of them gives a difference larger than any number.
 
     Args:
-        first: one value a seed.
-        second: the same seeds, in the same order.
-        statistic: "median" or "mean", of the differences.
-        level: of the interval.
-        draws: of the bootstrap.
-        seed: of the bootstrap.
+        first: one value per seed.
+        second: one value per seed, in the same order.
+        statistic: "median" or "mean" of the differences.
+        level: level of the interval.
+        draws: number of bootstrap draws.
+        seed: seed of the bootstrap.
 
     >>> found = paired_difference([5, 7, 9, 8, None, 6], [4, 4, 4, 4, 4, 4])
     >>> str(found.difference), found.greater, found.sign_p, found.rank_p
@@ -165,11 +167,13 @@ def paired_difference(
     one, two = _numbers("first", first), _numbers("second", second)
     if len(one) != len(two):
         raise ValueError(
-            f"`first` and `second` must have one value a seed each, got {len(one)} and {len(two)}; "
+            f"`first` and `second` must have one value per seed, got {len(one)} and {len(two)} values; "
             "keep the seeds that both have."
         )
     if np.isnan(one).any() or np.isnan(two).any():
-        raise ValueError("`first` and `second` must be numbers, got NaN; pass None for a run that never got there.")
+        raise ValueError(
+            "`first` and `second` must be numbers, got NaN; pass None for a run that never reached the goal."
+        )
     same = one == two
     difference = np.where(same, 0.0, one - np.where(same, 0.0, two))
     apart = difference[difference != 0]
@@ -184,15 +188,15 @@ def paired_difference(
 
 
 def fisher_exact(first: int, first_total: int, second: int, second_total: int) -> float:
-    r"""Return the two-sided p-value of Fisher's exact test: are two shares the same?
+    r"""Return the two-sided p-value of Fisher's exact test for the equality of two shares.
 
     .. math:: p = \sum_{k: w_k \le w_a} w_k / \sum_k w_k, \qquad w_k = \binom{n}{k} \binom{m}{a + b - k}
 
     Args:
-        first: a, for example 14 runs of the first arm
-        first_total: out of n = 20,
-        second: b, against 9 runs of the second
-        second_total: out of m = 20.
+        first: a, the count of the first arm, for example 14.
+        first_total: n, the number of runs of the first arm, for example 20.
+        second: b, the count of the second arm, for example 9.
+        second_total: m, the number of runs of the second arm, for example 20.
 
     >>> round(fisher_exact(14, 20, 9, 20), 4)
     0.2003
@@ -201,29 +205,29 @@ def fisher_exact(first: int, first_total: int, second: int, second_total: int) -
     _check_share("second", second, second_total)
     both = first + second
     possible = range(max(0, both - second_total), min(first_total, both) + 1)
-    # Whole numbers, so that equally likely tables are equal.
+    # The weights are whole numbers, so that equally likely tables compare as equal.
     weights = {k: math.comb(first_total, k) * math.comb(second_total, both - k) for k in possible}
     extreme = sum(weight for weight in weights.values() if weight <= weights[first])
     return extreme / math.comb(first_total + second_total, both)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    r"""Return p-values corrected for their number, so that all those below 0.05 are together wrong once in 20 times.
+    r"""Return p-values with Holm's correction for the number of tests, in the same order.
 
     .. math:: \tilde p_{(k)} = \max_{j \le k} \min(1, (m - j + 1) \, p_{(j)})
 
-    over the m sorted values; each stays in its place. Holm's step-down correction, which holds whatever the tests have
-    in common, and is never weaker than Bonferroni's.
+    Here p_(1), ..., p_(m) are the sorted values. If results below 0.05 are called significant, the probability of any
+    false one is at most 0.05. This holds for dependent tests too, and is never weaker than Bonferroni's correction.
 
     Args:
-        p_values: of one family of tests, from 0 to 1 each; there may be none.
+        p_values: p-values of one family of tests, each from 0 to 1; the list may be empty.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
     """
     outside = [p for p in p_values if not 0 <= p <= 1]
     if outside:
-        raise ValueError(f"`p_values` must lie from 0 to 1, got {outside[0]}; leave out tests that have none.")
+        raise ValueError(f"`p_values` must be from 0 to 1, got {outside[0]}; leave out tests without a p-value.")
     found, largest = [0.0] * len(p_values), 0.0
     for place, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
@@ -232,18 +236,18 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def share_interval(count: int, total: int, *, level: float = 0.95) -> Interval:
-    r"""Return the share of runs that did something and Wilson's interval around it.
+    r"""Return the share of successful runs and Wilson's interval.
 
     .. math:: \frac{1}{1 + z^2 / n} \Big( \hat p + \frac{z^2}{2 n}
         \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4 n^2}} \Big)
 
-    Wilson's and not Clopper and Pearson's: with 20 runs its coverage is close to the level on average, where theirs is
-    well above. Unlike p +- z s it does not shrink to a point at 0 of n and n of n.
+    With 20 runs, the coverage of Wilson's interval is close to the level on average, while that of Clopper and Pearson
+    is well above. Unlike p +- z s, the interval does not shrink to a point at 0 of n and n of n.
 
     Args:
-        count: how many did.
-        total: n, of how many.
-        level: of the interval.
+        count: number of successful runs.
+        total: n, the number of runs.
+        level: level of the interval.
 
     >>> print(share_interval(14, 20))
     0.7 [0.481, 0.855]
@@ -255,15 +259,15 @@ def share_interval(count: int, total: int, *, level: float = 0.95) -> Interval:
     middle = share + z2 / (2 * total)
     half = math.sqrt(z2 * (share * (1 - share) / total + z2 / (4 * total**2)))
     low, high = ((middle + side) / (1 + z2 / total) for side in (-half, half))
-    # At the ends the formula gives the share itself, but for rounding.
+    # At 0 of n and n of n the formula gives the share itself up to rounding.
     return Interval(share, low if count else 0.0, high if count < total else 1.0)
 
 
 def _swap_test(signs: np.ndarray, weights: np.ndarray) -> float:
-    """Return P(|sum of +-weights| >= the observed one) over all signs; weights are multiples of one half."""
+    """Return P(|sum of +-weights| >= the observed sum) over all signs; weights are multiples of one half."""
     steps = np.rint(2 * weights).astype(int)
     top = int(steps.sum())
-    likely = np.zeros(top + 1)  # of the positive signs' weights having this sum
+    likely = np.zeros(top + 1)  # probability of each sum of the weights with a positive sign
     likely[0] = 1.0
     for step in steps:
         likely = (likely + np.concatenate([np.zeros(step), likely[: len(likely) - step]])) / 2
@@ -273,7 +277,7 @@ def _swap_test(signs: np.ndarray, weights: np.ndarray) -> float:
 
 
 def _median(rows: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # half-way between minus and plus infinity
+    with np.errstate(invalid="ignore"):  # the middle of minus and plus infinity
         found = np.median(rows, axis=1)
     return np.where(np.isnan(found), 0.0, found)
 
@@ -288,10 +292,13 @@ _AVERAGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {"median": _median, "
 def _numbers(name: str, values: Values) -> np.ndarray:
     found = np.array([math.inf if value is None else value for value in values], dtype=float)
     if found.ndim != 1 or not len(found):
-        raise ValueError(f"`{name}` must hold one number a seed, got shape {found.shape}; pass at least one.")
+        raise ValueError(f"`{name}` must hold one number per seed, got shape {found.shape}; pass at least one.")
     return found
 
 
 def _check_share(name: str, count: int, total: int) -> None:
     if not 0 <= count <= total or total < 1:
-        raise ValueError(f"`{name}` must be a count of 0 to {total} of at least 1, got {count} of {total}; swap them?")
+        raise ValueError(
+            f"`{name}` must be a count from 0 to its total, and the total at least 1, got {count} of {total}; check "
+            "the order of the arguments."
+        )

@@ -1,9 +1,10 @@
-"""Benchmarks: what a thing costs, measured beside what it replaces, in one run.
+"""Benchmarks: the cost of each part of harmax and of the standard part that it replaces, measured in one run.
 
-`BENCHMARKS` maps a name to a function that yields one row (a flat dict) at a time; `harmax bench NAME` prints the rows
-and keeps them under benchmarks/results.
+`BENCHMARKS` maps a name to a function that yields one row (a flat dict) at a time. The first line of its docstring is
+its description in `harmax bench --help`. `harmax bench NAME` prints the rows and stores them in benchmarks/results.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,9 +19,18 @@ BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "vision": vision.rows,
 }
 
-__all__ = ["BENCHMARKS", "BenchOptions", "all_benchmarks"]
+__all__ = ["BENCHMARKS", "BenchOptions", "all_benchmarks", "describe_benchmarks"]
 
 
 def all_benchmarks() -> dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]]:
-    """Return the library's benchmarks and those that installed packages register under `harmax.benchmarks`."""
+    """Return the benchmarks of the library and of installed packages, which register under `harmax.benchmarks`."""
     return BENCHMARKS | plugins("benchmarks")
+
+
+def describe_benchmarks() -> dict[str, str]:
+    """Return one line about each benchmark, by its name.
+
+    >>> describe_benchmarks()["import"]
+    'Time that `import harmax` adds to `import torch`.'
+    """
+    return {name: (inspect.getdoc(rows) or "").partition("\n")[0] for name, rows in all_benchmarks().items()}

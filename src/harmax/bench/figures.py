@@ -1,4 +1,4 @@
-"""What `harmax bench loss` found on a GPU, as figures: two sweeps of sizes, and every implementation at a few sizes."""
+"""Figures of `harmax bench loss` on a GPU: two sweeps of sizes, and every implementation at a few sizes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ SUBJECTS: dict[str, tuple[str, str]] = {
     "eager": ("harmonic, eager", HARMONIC),
     "textbook": ("harmonic, textbook", HARMONIC),
 }
-"""Name and color of all that is measured, in the order of charts and tables; the hue says which head."""
+"""Label and color of everything that is measured, in the order of charts and tables. The color shows the head."""
 
 
 class Curve(NamedTuple):
@@ -47,7 +47,7 @@ class Curve(NamedTuple):
 
 
 YARDSTICK, PRODUCTS = "cross_entropy_compiled", "three_products"
-# Shades of the harmonic head's hue, darker where a mode holds less; marks tell them apart in gray.
+# Shades of the harmonic head's color, darker for modes that use less memory. Marks tell them apart in gray print.
 CURVES: dict[str, Curve] = {
     PRODUCTS: Curve("three bare products", TRAIN_COLOR, "--", ""),
     YARDSTICK: Curve("cross-entropy, compiled", LINEAR, "-", "D"),
@@ -55,21 +55,22 @@ CURVES: dict[str, Curve] = {
     "triton_balanced": Curve("harmonic, balanced", HARMONIC, "-", "s"),
     "triton_lean": Curve("harmonic, lean", "#00324D", "-", "^"),
 }
-UNITS = {"time": "time of a step, ms", "memory": "peak memory with gradients, MiB"}
+UNITS = {"time": "time per step, ms", "memory": "peak memory with gradients, MiB"}
 LABEL_GAP = 0.065
-"""Least distance of two labels beside a panel, as a share of its height."""
+"""Smallest distance between two labels beside a panel, as a share of its height."""
 
 
 CAPTIONS = {
-    "loss_sweep": "Time (median, band from the 20th to the 80th percentile) and memory of a step against tokens and "
-    "against classes. Beside the curves: their ratio to compiled cross-entropy at the right end.",
-    "loss_anchors": "Time of a step relative to compiled cross-entropy, logarithmic (orange: linear head, blue: "
-    "harmonic head, gray: the three matrix products that both need), and at the right peak memory with gradients.",
+    "loss_sweep": "Time and memory per step, against the number of tokens and of classes. Lines are medians, bands go "
+    "from the 20th to the 80th percentile. Beside each curve: its ratio to compiled cross-entropy at the right end.",
+    "loss_anchors": "Time per step relative to compiled cross-entropy, on a logarithmic scale. Orange: linear head. "
+    "Blue: harmonic head. Gray: the three matrix products that both need. Numbers at the right: peak memory with "
+    "gradients, in MiB.",
 }
 
 
 def cost(row: Row, what: str) -> float:
-    """Return the median time of a step in ms, or the most memory it holds, gradients and all, in MiB.
+    """Return the median time per step in ms, or the peak memory including gradients in MiB.
 
     >>> row = {"ms_p50": 3.5, "peak_mib": 100.0, "gradients_mib": 28.5}
     >>> cost(row, "time"), cost(row, "memory")
@@ -79,23 +80,23 @@ def cost(row: Row, what: str) -> float:
 
 
 def shape_of(row: Row) -> Shape:
-    """Return the problem that a row is about."""
+    """Return the sizes of the problem of a row."""
     return Shape(row["tokens"], row["features"], row["classes"])
 
 
 def label(impl: str) -> str:
-    """Return what an implementation is called in tables and charts."""
+    """Return the label of an implementation in tables and charts."""
     return SUBJECTS[impl][0] if impl in SUBJECTS else impl.replace("_", " ")
 
 
 def anchors(rows: Sequence[Row]) -> dict[Shape, dict[str, Row]]:
-    """Return the rows of the shapes at which everything is measured: by shape, then by implementation."""
+    """Return the rows of the shapes at which every implementation is measured, by shape and by implementation."""
     found = {shape: {row["impl"]: row for row in rows if shape_of(row) == shape} for shape in ON_GPU}
     return {shape: by_impl for shape, by_impl in found.items() if by_impl}
 
 
 def sweep(rows: Sequence[Row], along: str) -> list[Row]:
-    """Return the largest set of rows that differ in `along` ("tokens" or "classes") and in no other size, in order."""
+    """Return the largest set of rows whose sizes differ only in `along` ("tokens" or "classes"), in order."""
     groups: dict[tuple[int, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(tuple(shape_of(row)._replace(**{along: 0})), []).append(row)
@@ -103,21 +104,21 @@ def sweep(rows: Sequence[Row], along: str) -> list[Row]:
     best = max(sizes, key=lambda fixed: sizes[fixed], default=())
     if sizes.get(best, 0) < 2:
         raise ValueError(
-            f"`rows` must hold a sweep over {along}: two or more sizes with all else alike, got {sizes.get(best, 0)}; "
-            "run `harmax bench loss --device cuda`."
+            f"`rows` must hold a sweep over {along}, two or more sizes with the other sizes equal, got "
+            f"{sizes.get(best, 0)}; run `harmax bench loss --device cuda`."
         )
     return sorted(groups[best], key=lambda row: row[along])
 
 
 def pictures(rows: Sequence[Row]) -> dict[str, Picture]:
-    """Draw the figures of the rows of `harmax bench loss`, by the names of their files."""
+    """Return the figures of the rows of `harmax bench loss`, by file name."""
     with house_style():
         drawn = {"loss_sweep": draw_sweep(rows), "loss_anchors": draw_anchors(rows)}
     return {name: Picture(figure, CAPTIONS[name]) for name, figure in drawn.items()}
 
 
 def write_figures(rows: Sequence[Row], folder: Path | str) -> list[Path]:
-    """Write the figures as PNGs: the same rows give the same bytes."""
+    """Write the figures as PNG files. The same rows give the same bytes."""
     written = []
     for name, picture in pictures(rows).items():
         written.append(Path(folder) / f"{name}.png")
@@ -126,7 +127,7 @@ def write_figures(rows: Sequence[Row], folder: Path | str) -> list[Path]:
 
 
 def draw_sweep(rows: Sequence[Row]) -> "Figure":
-    """Draw time above memory, against tokens at the left and against classes at the right."""
+    """Draw time (top) and memory (bottom), against tokens (left) and classes (right)."""
     swept = {along: sweep(rows, along) for along in ("tokens", "classes")}
     figure = new_figure(10, 7.4)
     figure.suptitle(_headline(swept), fontsize=11.5)
@@ -138,7 +139,7 @@ def draw_sweep(rows: Sequence[Row]) -> "Figure":
         others = " and ".join(f"{size} {name}" for name, size in fixed.items() if name != along)
         grid[0, column].set_title(f"Number of {along}, at {others}")
     for row in grid:
-        # A cost has the same place in both panels of a row.
+        # Both panels of a row have the same scale.
         low, high = (pick(axes.get_ylim()[end] for axes in row) for end, pick in ((0, min), (1, max)))
         for axes in row:
             axes.set_ylim(low, high)
@@ -150,7 +151,7 @@ def _draw_panel(axes: "Axes", rows: Sequence[Row], along: str, what: str) -> Non
     axes.set(xscale="log", yscale="log", xlabel=along, ylabel=UNITS[what])
     for impl, style in CURVES.items():
         own = [row for row in rows if row["impl"] == impl]
-        if not own or (impl == PRODUCTS and what == "memory"):  # products are a bound on time alone
+        if not own or (impl == PRODUCTS and what == "memory"):  # the products bound only the time
             continue
         x = [row[along] for row in own]
         marks: dict[str, Any] = {"marker": style.marker, "markersize": 4, "linewidth": 1.2}
@@ -166,7 +167,7 @@ def _draw_panel(axes: "Axes", rows: Sequence[Row], along: str, what: str) -> Non
 
 
 def _plain_ticks(axis: "Axis", subs: Sequence[float] = (1, 2, 5)) -> None:
-    """Number a logarithmic axis 1, 2, 5, 10, ... as people write numbers."""
+    """Label a logarithmic axis 1, 2, 5, 10, ... without powers of ten."""
     with needs("figures"):
         from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -176,7 +177,7 @@ def _plain_ticks(axis: "Axis", subs: Sequence[float] = (1, 2, 5)) -> None:
 
 
 def _label_ends(axes: "Axes") -> None:
-    """Name each curve beside the panel, with its ratio to the yardstick at its last size."""
+    """Label each curve beside the panel, with its ratio to the yardstick at its last size."""
     low, high = map(math.log, axes.get_ylim())
     curves = {str(line.get_label()): (line, np.asarray(line.get_xydata()).tolist()) for line in axes.get_lines()}
     own = CURVES[YARDSTICK].label
@@ -192,7 +193,7 @@ def _label_ends(axes: "Axes") -> None:
 
 
 def spread(heights: Sequence[float], gap: float, top: float = 0.97) -> list[float]:
-    """Move heights apart until `gap` lies between any two: those too close form a stack around their mean, below `top`.
+    """Move heights apart until any two differ by at least `gap`. Close heights form a stack around their mean.
 
     >>> [round(height, 3) for height in spread([0.5, 0.9, 0.6], 0.2)]
     [0.45, 0.9, 0.65]
@@ -214,7 +215,7 @@ def _stacked(heights: Sequence[float], gap: float, top: float) -> list[float]:
 
 
 def ratio_words(ratio: float) -> str:
-    """Return a ratio with two digits that matter.
+    """Return a ratio with two significant digits or two decimals.
 
     >>> ratio_words(1.4242), ratio_words(0.0347)
     ('1.42', '0.035')
@@ -223,7 +224,7 @@ def ratio_words(ratio: float) -> str:
 
 
 def _headline(swept: Mapping[str, Sequence[Row]]) -> str:
-    """Say what is seen: how far the fastest mode is from the yardstick's time, and the leanest from its memory."""
+    """Return the headline: time of the fastest mode and memory of the leanest mode, relative to the yardstick."""
     rows = [row for found in swept.values() for row in found]
     yardstick = {shape_of(row): row for row in rows if row["impl"] == YARDSTICK}
     seen = []
@@ -233,7 +234,7 @@ def _headline(swept: Mapping[str, Sequence[Row]]) -> str:
         if ratios:
             mode = impl.removeprefix("triton_")
             seen.append(f"{mode} {ratio_words(min(ratios))} to {ratio_words(max(ratios))} times its {what}")
-    title = f"Harmonic loss beside compiled cross-entropy{_where(rows)}"
+    title = f"Harmonic loss compared with compiled cross-entropy{_where(rows)}"
     return f"{title}:\n{', '.join(seen)}" if seen else title
 
 
@@ -243,17 +244,17 @@ def _where(rows: Sequence[Row]) -> str:
 
 
 def draw_anchors(rows: Sequence[Row]) -> "Figure":
-    """Draw a panel a shape and a line an implementation: a dot at its relative time, and its memory as a number."""
+    """Draw one panel per shape and one line per implementation: a dot at its relative time, its memory as a number."""
     found = {shape: by_impl for shape, by_impl in anchors(rows).items() if YARDSTICK in by_impl}
     if not found:
         wanted = ", ".join(" x ".join(map(str, shape)) for shape in ON_GPU)
         raise ValueError(
-            f"`rows` must hold {YARDSTICK} at one of the shapes {wanted}, got none; run `harmax bench loss "
-            "--device cuda`."
+            f"`rows` must hold {YARDSTICK} at one of the shapes {wanted}, got none; run "
+            "`harmax bench loss --device cuda`."
         )
     names = [impl for impl in SUBJECTS if any(impl in by_impl for by_impl in found.values())]
     figure = new_figure(2.2 + 2.75 * len(found), 1.4 + 0.27 * len(names))
-    title = f"Time of a step relative to compiled cross-entropy, and its peak memory{_where(rows)}"
+    title = f"Time per step relative to compiled cross-entropy, and peak memory{_where(rows)}"
     figure.suptitle(title, fontsize=11.5)
     grid = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
     for axes, (shape, by_impl) in zip(grid, found.items(), strict=True):

@@ -1,10 +1,10 @@
-"""A training step of GPT-2 small, as `harmax pretrain` takes it: the harmonic head beside the linear one.
+"""A training step of GPT-2 small, as in `harmax pretrain`, with the harmonic head and with the linear head.
 
-A step is forward, backward, clipping and AdamW, of 32 x 1024 tokens on a GPU and of 1 x 1024 on a CPU, where 32 take
-minutes. Tokens are drawn at random with the frequencies of words, from a pool that is on the device already.
+A step is forward, backward, clipping and AdamW. It has 32 x 1024 tokens on a GPU and 1 x 1024 on a CPU, where 32 would
+take minutes. Tokens are random with the frequencies of words. They come from a pool that is on the device already.
 """
 
-# B sequences of a step, T tokens of each
+# B sequences per step, T tokens per sequence
 
 import gc
 import itertools
@@ -23,7 +23,7 @@ from harmax.bench.options import BenchOptions
 from harmax.train import PRESETS, PretrainSpec
 
 if TYPE_CHECKING:
-    from harmax.train.step import TrainingStep
+    from harmax.train.language.step import LanguageStep
 
 ON_GPU = PretrainSpec(sequences=32, micro_batch=32)
 ON_CPU = replace(ON_GPU, sequences=1, micro_batch=1, dtype="float32")
@@ -31,7 +31,7 @@ SMOKE = replace(PRESETS["smoke"], sequences=8)
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 POOL = 8
-"""Batches that all subjects go through again and again."""
+"""Number of batches that all subjects use in turn."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,21 @@ class Subject:
 SUBJECTS: dict[str, Subject] = {
     "cross_entropy": Subject("linear"),
     "fused": Subject("harmonic"),
-    # What one gets without the kernels: the specification, compiled with the rest of the model.
+    # The loss without the kernels: the specification, compiled with the rest of the model.
     "eager_compiled": Subject("harmonic", "eager", gpu_only=True),
 }
 STANDARD = "cross_entropy"
 
 
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
-    """One row a subject: tokens a second, peak memory, share of what the device could do.
+    """A training step of GPT-2 small: tokens per second and peak memory, harmonic head against linear head.
 
-    `repeats` rounds are timed, in each of which every subject takes a block of steps, and the device is waited for once
-    a block; percentiles are over blocks, each divided by its steps. The peak is what parameters and moments take, plus
-    the most that a step holds besides: what another subject holds meanwhile enters nowhere, and neither does the
-    workspace of cuBLAS, which is there before the step that is looked at. What does not fit has no row.
+    One row per subject. In each of `repeats` rounds every subject takes a block of steps, with one wait for the device
+    per block. Percentiles are over blocks, each divided by its number of steps. The peak is the memory of parameters
+    and moments plus the largest further memory of a step. It does not include the memory of other subjects, nor the
+    workspace of cuBLAS, which exists before the measured step. A subject that does not fit into memory has no row.
     """
-    from harmax.train.metrics import peak_flops
+    from harmax.train.language.cost import peak_flops
 
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -68,7 +68,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
     spec = SMOKE if options.smoke else ON_GPU if device.type == "cuda" else ON_CPU
     tokens, steps_of_block = spec.sequences * spec.context, 2 if options.smoke else 10 if device.type == "cuda" else 1
     torch.compiler.reset()
-    # The GPU that memory is asked of, where there is one.
+    # Memory is measured on the current GPU, if there is one.
     with torch.cuda.device(device if device.type == "cuda" else -1):
         batches, steps, peaks = make_batches(spec, device), {}, {}
         for name, subject in SUBJECTS.items():
@@ -76,7 +76,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
                 continue
             with suppress(torch.OutOfMemoryError):
                 steps[name], peaks[name] = _warm_up(replace(spec, head=subject.head), subject.impl, batches, options)
-            gc.collect()  # what did not fit
+            gc.collect()  # free the memory of a subject that did not fit
         turns = {name: partial(step, batches, spec.lr) for name, step in steps.items()}
         times = time_blocks(turns, steps_of_block, 1 if options.smoke else options.repeats, device)
     peak = peak_flops(device, spec.dtype)
@@ -105,7 +105,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
 
 
 def make_batches(spec: PretrainSpec, device: torch.device) -> Batches:
-    """Return inputs and targets, (B, T) each, again and again; a token's frequency falls as 1 / its number."""
+    """Return an endless cycle of inputs and targets, (B, T) each; the frequency of token k is proportional to 1 / k."""
     generator = torch.Generator().manual_seed(0)
     frequency = 1 / torch.arange(1.0, spec.vocab + 1)
     shape = (POOL, spec.micro_batch, spec.context + 1)
@@ -114,12 +114,12 @@ def make_batches(spec: PretrainSpec, device: torch.device) -> Batches:
     return itertools.cycle([(window[:, :-1].contiguous(), window[:, 1:].contiguous()) for window in windows])
 
 
-def _warm_up(spec: PretrainSpec, impl: str, batches: Batches, options: BenchOptions) -> tuple["TrainingStep", float]:
-    """Build a subject, let it compile, and measure its peak, in GiB."""
-    from harmax.train.step import TrainingStep
+def _warm_up(spec: PretrainSpec, impl: str, batches: Batches, options: BenchOptions) -> tuple["LanguageStep", float]:
+    """Build a subject, compile it, and measure its peak memory in GiB."""
+    from harmax.train.language.step import LanguageStep
     from harmax.train.world import World
 
-    step = TrainingStep(spec, World(0, 1, torch.device(options.device)), impl=impl)
+    step = LanguageStep(spec, World(0, 1, torch.device(options.device)), impl=impl)
     for _ in range(1 if options.smoke else 3):
         step(batches, spec.lr)
     states = [state for of in step.optimizer.state.values() for state in of.values()]

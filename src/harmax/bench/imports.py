@@ -1,4 +1,4 @@
-"""What `import harmax` adds to `import torch`."""
+"""The time that `import harmax` adds to `import torch`."""
 
 import statistics
 import subprocess
@@ -17,7 +17,10 @@ print(1e3 * (time.perf_counter() - start))
 
 
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
-    """One row: the time of `import harmax` after `import torch`, each time in a fresh process."""
+    """Time that `import harmax` adds to `import torch`.
+
+    One row, with one fresh process per measurement.
+    """
     count = 2 if options.smoke else options.repeats
     times = [float(subprocess.check_output([sys.executable, "-c", _PROGRAM])) for _ in range(count)]
     yield {"module": "harmax", "after": "torch", "ms_p50": statistics.median(times), "ms_max": max(times)}

@@ -1,4 +1,4 @@
-"""Head and loss, forward and backward: every implementation beside the linear head with cross-entropy.
+"""Head and loss, forward and backward: every implementation of harmonic loss, and the linear head with cross-entropy.
 
 Shape suffixes: B tokens, V classes, D features.
 """
@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +17,12 @@ from torch import Tensor
 from harmax.bench.measure import milliseconds, peak_mib
 from harmax.bench.options import BenchOptions
 from harmax.functional import LossOptions, harmonic_loss
-from harmax.kernels import triton
-from harmax.kernels.options import MODES
+from harmax.kernels import MODES
+from harmax.kernels.triton import support
 
 
 class Shape(NamedTuple):
-    """Of one problem."""
+    """The sizes of one problem."""
 
     tokens: int
     features: int
@@ -39,35 +40,35 @@ SWEEP = (
     Shape(16384, 768, 50257),
     Shape(65536, 4096, 256000),
 )
-"""Further shapes on a GPU, for `IN_SWEEP` alone: tokens, classes, GPT-2's own vocabulary, and a very large one."""
+"""Further GPU shapes, only for `IN_SWEEP`: more tokens, more classes, GPT-2's own vocabulary, a very large problem."""
 MOST_FOR_ERROR = 2**44
-"""Tokens times features times classes up to which float64 is waited for."""
+"""Largest tokens x features x classes for which errors against float64 are computed; larger ones would take long."""
 STANDARDS = ("cross_entropy", "cross_entropy_compiled")
 IN_SWEEP = ("three_products", "cross_entropy_compiled", *(f"triton_{mode}" for mode in MODES))
 
 
 def cross_entropy(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
-    """The standard head and loss."""
+    """Return the loss of the standard linear head."""
     return F.cross_entropy(F.linear(x_BD, w_VD), target_B)
 
 
 def textbook(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
-    """The harmonic loss as one would write it down, every step in the dtype of the inputs."""
+    """Return the harmonic loss in its simplest form, with every step in the dtype of the inputs."""
     s_BV = x_BD.square().sum(1, keepdim=True) + w_VD.square().sum(1) - 2 * (x_BD @ w_VD.T)
     return F.cross_entropy(-0.5 * x_BD.shape[1] ** 0.5 * s_BV.clamp(min=1e-6).log(), target_B)
 
 
 def _harmonic(impl: str, mode: str = "fast") -> Loss:
     options = LossOptions(mode=mode)
-    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)  # type: ignore[return-value]
+    return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)
 
 
 class ThreeProducts(torch.autograd.Function):
-    """What any such loss must at least do: x W^T, then two products with a matrix of that shape. The value is none."""
+    """The least work of any such loss: x W^T, then two more products of that size. The value is meaningless."""
 
     @staticmethod
     def forward(ctx: Any, x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
-        """Multiply and keep."""
+        """Multiply and store."""
         z_BV = x_BD @ w_VD.T
         ctx.save_for_backward(x_BD, w_VD, z_BV)
         return z_BV[0, 0].float()
@@ -98,7 +99,7 @@ def _cut_cross_entropy() -> Loss:
 
 
 def subjects(device: str) -> dict[str, Loss]:
-    """What is measured on a device, the yardsticks first."""
+    """Return the losses that are measured on a device, with the standard ones first."""
     found: dict[str, Loss] = {
         "cross_entropy": cross_entropy,
         "cross_entropy_compiled": torch.compile(cross_entropy, dynamic=False),
@@ -107,63 +108,66 @@ def subjects(device: str) -> dict[str, Loss]:
         "eager_compiled": torch.compile(_harmonic("eager"), dynamic=False),
         "chunked": _harmonic("chunked"),
     }
-    if triton.why_not(torch.device(device)) is None:
+    if support.why_not(torch.device(device)) is None:
         found |= {f"triton_{mode}": _harmonic("triton", mode) for mode in MODES}
     if device.startswith("cuda"):
         found = {"three_products": ThreeProducts.apply, **found}
         others = {"torch_chunked": _torch_chunked, "liger": _liger, "cut_cross_entropy": _cut_cross_entropy}
         for name, make in others.items():
-            with suppress(ImportError, AttributeError):  # another's work, where it is installed
+            with suppress(ImportError, AttributeError):  # packages of other projects, measured if installed
                 found[name] = make()
     return found
 
 
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
-    """One row per subject and shape, with its ratio to the faster of the cross-entropies and to the leaner one."""
+    """Head and loss, forward and backward: time, memory and error of every implementation and of cross-entropy.
+
+    One row per subject and shape. Its ratios are to the faster and to the leaner of the two cross-entropies.
+    """
     if options.threads:
         torch.set_num_threads(options.threads)
     on_gpu = options.device.startswith("cuda")
     for shape in SMOKE if options.smoke else (*ON_GPU, *SWEEP) if on_gpu else ON_CPU:
-        # Compiled for this shape: torch gives up on a function that was compiled for many.
-        torch._dynamo.reset()
+        # Everything is compiled anew per shape, because torch gives up on a function after a number of shapes.
+        torch.compiler.reset()
         every = subjects(options.device)
         if shape in SWEEP:
             every = {name: every[name] for name in IN_SWEEP if name in every}
         yield from _shape_rows(shape, every, options)
 
 
-def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) -> Iterator[dict[str, Any]]:
-    generator, dtype = torch.Generator(options.device).manual_seed(0), _dtype(options.device)
+def _operands(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    generator, dtype = torch.Generator(device).manual_seed(0), _dtype(device)
     x_BD, w_VD = (
-        (scale * torch.randn(rows, shape.features, generator=generator, device=options.device))
-        .to(dtype)
-        .requires_grad_()
+        (scale * torch.randn(rows, shape.features, generator=generator, device=device)).to(dtype).requires_grad_()
         for rows, scale in ((shape.tokens, 1.0), (shape.classes, 0.5))
     )
-    target_B = torch.randint(shape.classes, (shape.tokens,), generator=generator, device=options.device)
+    return x_BD, w_VD, torch.randint(shape.classes, (shape.tokens,), generator=generator, device=device)
 
-    def step(loss: Loss) -> Callable[[], Tensor]:
-        def run() -> Tensor:
-            x_BD.grad = w_VD.grad = None
-            value = loss(x_BD, w_VD, target_B)
-            value.backward()
-            return value.detach()
 
-        return run
+def _step(loss: Loss, x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
+    x_BD.grad = w_VD.grad = None
+    value = loss(x_BD, w_VD, target_B)
+    value.backward()
+    return value.detach()
 
+
+def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) -> Iterator[dict[str, Any]]:
+    x_BD, w_VD, target_B = _operands(shape, options.device)
     gradients_mib = (x_BD.nbytes + w_VD.nbytes) / 2**20
-    steps, peaks = {}, {}
+    steps: dict[str, Callable[[], Tensor]] = {}
+    peaks: dict[str, float] = {}
     errors: dict[str, dict[str, float]] = {}
     known = math.prod(shape) <= MOST_FOR_ERROR
     references = {kind: _float64(x_BD, w_VD, target_B, kind) for kind in (True, False)} if known else {}
     for name, loss in losses.items():
-        run = step(loss)
+        run = partial(_step, loss, x_BD, w_VD, target_B)
         try:
             run()
             x_BD.grad = w_VD.grad = None
             peaks[name] = peak_mib(run, options.device) - gradients_mib
         except torch.OutOfMemoryError:
-            continue  # what does not fit has no row
+            continue  # a loss that does not fit into memory has no row
         got = (run(), x_BD.grad, w_VD.grad)
         harmonic = name.startswith(("textbook", "eager", "chunked", "triton"))
         errors[name] = _error(got, references[harmonic]) if known and name != "three_products" else {}
@@ -178,7 +182,7 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
         yield {
             "impl": name,
             **shape._asdict(),
-            "dtype": str(dtype).removeprefix("torch."),
+            "dtype": str(x_BD.dtype).removeprefix("torch."),
             "device": options.device,
             "threads": torch.get_num_threads(),
             **{key: round(value, 3) for key, value in times[name].items()},
@@ -196,12 +200,12 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
 
 
 def _dtype(device: str) -> torch.dtype:
-    """What people train in there."""
+    """Return the usual dtype for training on a device."""
     return torch.bfloat16 if device.startswith("cuda") else torch.float32
 
 
 def _float64(x_BD: Tensor, w_VD: Tensor, target_B: Tensor, harmonic: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss and gradients in float64, some rows at a time, by formulas that share no code with the library."""
+    """Return loss and gradients in float64, by formulas that share no code with the library, some rows at a time."""
     x, w = x_BD.detach().double(), w_VD.detach().double().requires_grad_()
     exponent = x.shape[1] ** 0.5
     total, dx_BD = torch.zeros((), dtype=torch.float64, device=x.device), torch.empty_like(x)
@@ -220,7 +224,7 @@ def _float64(x_BD: Tensor, w_VD: Tensor, target_B: Tensor, harmonic: bool) -> tu
 
 
 def _error(got: tuple[Tensor | None, ...], want: tuple[Tensor, ...]) -> dict[str, float]:
-    """Relative errors of the loss and, in norm, of the gradients."""
+    """Return the relative error of the loss, and of each gradient in its norm."""
     found = {}
     for name, a, b in zip(("loss", "dx", "dw"), got, want, strict=True):
         if a is not None:

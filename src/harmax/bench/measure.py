@@ -1,4 +1,4 @@
-"""Time and memory of a training step."""
+"""Measures time and memory of a training step."""
 
 import os
 import statistics
@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 import torch
 
 CYCLES = 4_000_000
-"""Of a GPU: two milliseconds at its highest clock, more at others."""
+"""GPU cycles that take at least two milliseconds, at the highest clock."""
 
 
 def milliseconds(steps: Mapping[str, Callable[[], object]], repeats: int, device: str) -> dict[str, dict[str, float]]:
-    """20th, 50th and 80th percentile of each step's time; steps take turns, after one untimed round.
+    """Return the 20th, 50th and 80th percentile of each step's time. Steps take turns, after one untimed round.
 
-    On a GPU that is the device's time, with the host ahead of it as in training, where a model's work is queued before;
-    `host_ms` is what the host needs, and what a step takes where nothing else is queued and that is longer.
+    On a GPU these are GPU times, with the host ahead of the device as in training. `host_ms` is the CPU time needed to
+    launch one step. If it is larger than the GPU time and nothing else keeps the GPU busy, the step takes that long.
     """
     measure = _on_gpu if device.startswith("cuda") else _on_cpu
     return measure(steps, repeats)
@@ -38,7 +38,7 @@ def _on_gpu(steps: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
     for _ in range(repeats + 1):
         for name, step in steps.items():
             first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(int(host[name] * CYCLES))  # while the host queues the step
+            _keep_gpu_busy(int(host[name] * CYCLES))  # while the host launches the step
             first.record()
             step()
             last.record()
@@ -48,8 +48,13 @@ def _on_gpu(steps: Mapping[str, Callable[[], object]], repeats: int) -> dict[str
     return {name: {**percentiles(values, "ms"), "host_ms": host[name]} for name, values in times.items()}
 
 
+def _keep_gpu_busy(cycles: int) -> None:
+    """Make the GPU wait without occupying the host; torch has no public name for it."""
+    torch.cuda._sleep(cycles)
+
+
 def _host_milliseconds(step: Callable[[], object]) -> float:
-    """Time until a step is handed over to a device with nothing else to do."""
+    """Return the time that the host needs to launch a step on an idle device."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     step()
@@ -61,7 +66,7 @@ def _host_milliseconds(step: Callable[[], object]) -> float:
 def time_blocks(
     steps: Mapping[str, Callable[[], object]], count: int, rounds: int, device: torch.device
 ) -> dict[str, list[float]]:
-    """Return the milliseconds of a step in each block of `count`, steps in turn, after one untimed round."""
+    """Return the milliseconds per step in each block of `count` steps. Blocks take turns, after one untimed round."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for round_ in range(rounds + 1):
         for name, step in steps.items():
@@ -76,7 +81,7 @@ def time_blocks(
 
 
 def percentiles(values: list[float], name: str) -> dict[str, float]:
-    """20th, 50th and 80th percentile, under names that begin with `name`.
+    """Return the 20th, 50th and 80th percentile, under names that begin with `name`.
 
     >>> percentiles([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], "ms")
     {'ms_p20': 2.0, 'ms_p50': 3.5, 'ms_p80': 5.0}
@@ -88,16 +93,17 @@ def percentiles(values: list[float], name: str) -> dict[str, float]:
 
 
 def peak_mib(step: Callable[[], object], device: str) -> float:
-    """Most memory a step holds at once beyond what was there before it, in MiB, as torch's allocator counts it."""
+    """Return the peak memory of a step in MiB, as torch's allocator counts it, without the memory in use before it."""
     if device.startswith("cuda"):
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         step()
         return (torch.cuda.max_memory_allocated() - before) / 2**20
-    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # the profiler announces every start and stop on standard error
+    os.environ.setdefault("KINETO_LOG_LEVEL", "9")  # otherwise the profiler prints a line per start and stop
     with torch.profiler.profile(profile_memory=True) as profile:
         step()
     held = peak = 0
+    # The public events of a profile have no order in time, which a peak needs.
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":
             held += event.nbytes()

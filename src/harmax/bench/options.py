@@ -1,4 +1,4 @@
-"""What a benchmark is told."""
+"""Options of a benchmark."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ class BenchOptions:
     """Settings that every benchmark takes."""
 
     smoke: bool = False
-    """Tiny sizes: does it run, not how fast."""
+    """Use tiny sizes, only to test that the benchmark runs."""
     device: str = "cpu"
-    """Where to measure."""
+    """Device to measure on."""
     threads: int | None = None
-    """CPU threads; None: one for ensembles, else torch's own choice."""
+    """CPU threads; None means one for ensembles and torch's default for the others."""
     repeats: int = 9
-    """Timed steps of each subject, taken in turn so that noise falls on all alike."""
+    """Timed steps per subject. Subjects take turns, so that noise affects all of them equally."""

@@ -1,10 +1,10 @@
-"""A training step of ResNet-50, as `harmax vision imagenet` takes it: the harmonic head beside the linear one.
+"""A training step of ResNet-50, as in `harmax vision imagenet`, with the harmonic head and with the linear head.
 
-A step is forward, backward and SGD, of 256 images of 224 x 224 on a GPU and of 4 on a CPU, where 256 take minutes.
-Images are noise from a pool that is on the device already: neither decoding nor augmentation is measured.
+A step is forward, backward and SGD. It has 256 images of 224 x 224 on a GPU and 4 on a CPU, where 256 would take
+minutes. Images are noise from a pool that is on the device already, so decoding and augmentation are not measured.
 """
 
-# B images of a step, C channels, H rows, W columns
+# B images per step, C channels, H rows, W columns
 
 import gc
 import itertools
@@ -32,17 +32,17 @@ SMOKE = replace(VISION_PRESETS["smoke"], image_size=12)
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 POOL = 4
-"""Batches that both heads go through again and again."""
+"""Number of batches that both heads use in turn."""
 HEADS: tuple[Literal["linear", "harmonic"], ...] = ("linear", "harmonic")
 
 
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
-    """One row a head: images a second, and peak memory.
+    """A training step of ResNet-50: images per second and peak memory, harmonic head against linear head.
 
-    `repeats` rounds are timed, in each of which both heads take a block of steps, and the device is waited for once a
-    block; percentiles are over blocks, each divided by its steps. The peak is what parameters, running statistics and
-    momenta take, plus the most that a step holds besides, while it is not recorded yet: a recorded one keeps as much
-    for itself. What does not fit has no row.
+    One row per head. In each of `repeats` rounds both heads take a block of steps, with one wait for the device per
+    block. Percentiles are over blocks, each divided by its number of steps. The peak is the memory of parameters,
+    running statistics and momenta plus the largest further memory of a step. It is measured before the step is
+    recorded, because a recorded step keeps that memory. A head that does not fit into memory has no row.
     """
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -50,13 +50,13 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
     spec = SMOKE if options.smoke else ON_GPU if device.type == "cuda" else ON_CPU
     count = 2 if options.smoke else 10 if device.type == "cuda" else 1
     torch.compiler.reset()
-    # The GPU that memory is asked of, where there is one.
+    # Memory is measured on the current GPU, if there is one.
     with torch.cuda.device(device if device.type == "cuda" else -1):
         batches, steps, peaks = make_batches(spec, device), {}, {}
         for head in HEADS:
             with suppress(torch.OutOfMemoryError):
                 steps[head], peaks[head] = _warm_up(replace(spec, head=head), batches, options)
-            gc.collect()  # what did not fit
+            gc.collect()  # free the memory of a head that did not fit
         repeats = 1 if options.smoke else options.repeats
         turns: dict[str, Callable[[], object]] = {
             head: partial(step, batches, spec.lr / 100) for head, step in steps.items()
@@ -87,7 +87,7 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
 
 
 def make_batches(spec: VisionSpec, device: torch.device) -> Batches:
-    """Return images (B, C, H, W) and targets (B,) of every class alike, again and again."""
+    """Return an endless cycle of images (B, C, H, W) and targets (B,), with all classes equally likely."""
     generator, size = torch.Generator(device).manual_seed(0), spec.image_size
     layout = torch.channels_last if spec.channels_last else torch.contiguous_format
     pool = []
@@ -99,13 +99,13 @@ def make_batches(spec: VisionSpec, device: torch.device) -> Batches:
 
 
 def _warm_up(spec: VisionSpec, batches: Batches, options: BenchOptions) -> tuple["VisionStep", float]:
-    """Build a model, let it compile, measure its peak, in GiB, and let it record its step."""
+    """Build a model, compile it, measure its peak memory in GiB, and record its step."""
     from harmax.train.vision.recording import PLAIN_CALLS
     from harmax.train.vision.step import VisionStep
     from harmax.train.world import World
 
     step = VisionStep(spec, [str(number) for number in range(CLASSES)], World(0, 1, torch.device(options.device)))
-    take = partial(step, batches, spec.lr / 100)  # noise teaches nothing: a small rate keeps the numbers ordinary
+    take = partial(step, batches, spec.lr / 100)  # with noise as data, a small rate keeps the numbers ordinary
     for _ in range(1 if options.smoke else PLAIN_CALLS - 1):
         take()
     momenta = [tensor for state in step.optimizer.state.values() for tensor in state.values()]

@@ -1,1 +1,1 @@
-"""The command line: one small file a group of verbs."""
+"""The command line: one small file per group of verbs."""

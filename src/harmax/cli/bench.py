@@ -1,5 +1,6 @@
-"""`harmax bench`: measure, show, and keep the rows."""
+"""`harmax bench`: measure, print and store the rows of a benchmark."""
 
+import inspect
 import json
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from harmax.bench import BenchOptions, all_benchmarks, describe_benchmarks
 from harmax.cli.usage import UsageError, print_json
 from harmax.errors import unknown
 from harmax.files import to_json, write_atomically
@@ -18,27 +20,32 @@ from harmax.files import to_json, write_atomically
 
 @dataclass(frozen=True)
 class Bench:
-    """Run a benchmark; its rows go to benchmarks/results unless it is only a smoke test."""
+    """Run a benchmark and store its rows in benchmarks/results; a smoke test stores nothing.
+
+    harmax bench loss
+
+    harmax bench gpt2 --device cuda
+
+    harmax bench import --smoke
+    """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """A benchmark, for example `loss`."""
+    """Name of a benchmark from the list above."""
     smoke: bool = False
-    """Tiny shapes, nothing kept: does it run?"""
+    """Only test that the benchmark runs: tiny shapes, and nothing is stored."""
     device: str = "cpu"
-    """Where to measure: cpu, cuda, cuda:1."""
+    """Device to measure on: cpu, cuda, cuda:1."""
     threads: int | None = None
-    """CPU threads; if left out the benchmark's own choice: all of them for `loss`, one for `ensemble`."""
+    """CPU threads. Default: chosen by the benchmark (one for `ensemble`, all for the others)."""
     repeats: int = 9
-    """Measurements a row."""
+    """Measurements per row."""
     output: Path | None = None
-    """The file of rows; benchmarks/results/NAME-DEVICE.jsonl if left out."""
+    """File for the rows. Default: benchmarks/results/NAME-DEVICE.jsonl."""
     json: bool = False
-    """Print one JSON object a row, as soon as it is measured."""
+    """Print one JSON object per row, as soon as it is measured."""
 
     def __call__(self) -> int:
-        """Measure, print and keep the rows."""
-        from harmax.bench import BenchOptions, all_benchmarks
-
+        """Measure, print and store the rows."""
         benchmarks = all_benchmarks()
         if self.name not in benchmarks:
             raise UsageError(unknown("benchmark", self.name, benchmarks))
@@ -63,18 +70,25 @@ class Bench:
         import torch
 
         if self.repeats < 1:
-            raise UsageError(f"`--repeats` must be at least 1, got {self.repeats}.")
+            raise UsageError(f"`--repeats` must be at least 1, got {self.repeats}; leave it out for 9.")
         if self.threads is not None and self.threads < 1:
-            raise UsageError(f"`--threads` must be at least 1, got {self.threads}; leave it out for all of them.")
+            raise UsageError(f"`--threads` must be at least 1, got {self.threads}; leave it out for the default.")
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]
-            raise UsageError(f"`--device` must name a device of this machine, got {self.device!r}: {reason}") from None
+            raise UsageError(
+                f"`--device` must name a device of this machine, got {self.device!r} ({reason}); `harmax doctor` lists "
+                "the devices."
+            ) from None
+
+
+# tyro prints this docstring as help. A blank line keeps each benchmark on a line of its own.
+Bench.__doc__ = "\n\n".join([inspect.getdoc(Bench) or "", *map(": ".join, describe_benchmarks().items())])
 
 
 def show(title: str, rows: list[dict[str, Any]]) -> None:
-    """Print rows as a table; what is the same in every row stands once, below it."""
+    """Print rows as a table. Columns with the same value in every row are printed once, below the table."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
     same = [
         column for column in columns if len(rows) > 1 and all(row.get(column) == rows[0].get(column) for row in rows)
@@ -82,7 +96,7 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
     table = Table(*(column for column in columns if column not in same), title=title)
     for row in rows:
         table.add_row(*(_entry(row, column) for column in columns if column not in same))
-    # A pipe has no width of its own, and a narrower table would lose its numbers.
+    # A pipe has no width, and a narrow table would cut off numbers.
     console = Console() if sys.stdout.isatty() else Console(width=160)
     console.print(table)
     if same:

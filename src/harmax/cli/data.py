@@ -1,4 +1,4 @@
-"""`harmax data`: data made ready for training."""
+"""`harmax data`: prepare data for training."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ from harmax.data.text import (
 
 @dataclass(frozen=True)
 class TextShards:
-    """Make token shards for GPT-2 from texts, a dataset or packed shards; the same command goes on after an interrupt.
+    """Make token shards for GPT-2 from texts, a dataset or packed shards. After an interruption, run the same command.
 
     harmax data text OUT --input books/ reviews.jsonl.gz
 
@@ -36,34 +36,34 @@ class TextShards:
     """
 
     out: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="OUT")]
-    """The folder to make: uint16 shards, train-*.bin and val-*.bin, and shards.json."""
+    """Folder to make. It gets shards of uint16 tokens (train-*.bin, val-*.bin) and shards.json."""
     input: tuple[Path, ...] = ()
-    """Files or folders of .txt and .jsonl, plain, .gz or .xz; <|endoftext|> separates documents in a .txt."""
+    """Files or folders with .txt and .jsonl, plain, .gz or .xz. In a .txt, <|endoftext|> separates documents."""
     dataset: str | None = None
-    """A dataset of the Hugging Face Hub."""
+    """Name of a dataset on the Hugging Face Hub."""
     subset: str | None = None
-    """The dataset's subset (configuration), where it has several."""
+    """Subset (configuration) of the dataset, if it has several."""
     split: str = "train"
-    """The dataset's split; harmax holds out its own documents."""
+    """Split of the dataset. The validation documents are taken from it."""
     field: str = "text"
-    """Where a row of a .jsonl or a dataset has its text."""
+    """Field of a .jsonl or dataset row that holds the text."""
     packed: Path | None = None
-    """A folder of GPT-2 token shards, train*.bin and val*.bin, plain, .gz or .xz: unpacked and checked."""
+    """Folder of GPT-2 token shards to unpack and check: train*.bin and val*.bin, plain, .gz or .xz."""
     vocabulary: Path | None = None
-    """A folder with encoder.json and vocab.bpe; the data folder's gpt2_bpe, or a download, if left out."""
+    """Folder with encoder.json and vocab.bpe. Default: gpt2_bpe in the data folder, else a download."""
     shard_tokens: int = 100_000_000
-    """Tokens of a shard; the last document is always whole."""
+    """Tokens per shard. The last document of a shard is always whole."""
     validation: float = 0.01
-    """Share of the documents to hold out, chosen by a digest of their text."""
+    """Share of the documents to hold out for validation, chosen by a digest of their text."""
     workers: int | None = None
-    """Processes that encode; one for each core if left out."""
+    """Number of processes that encode. Default: one per core."""
     check: bool = False
-    """Make nothing: compare every shard of OUT with its checksum."""
+    """Make nothing; compare every shard in OUT with its checksum."""
     json: bool = False
     """Print the manifest as JSON."""
 
     def __call__(self) -> int:
-        """Prepare or check, and say what is there."""
+        """Prepare or check the shards, and print a summary."""
         with checking_usage():
             self._check_words()
             if self.check:
@@ -84,7 +84,7 @@ class TextShards:
         given = [name for name in ("input", "dataset", "packed", "check") if getattr(self, name)]
         if len(given) != 1:
             raise UsageError(
-                f"one of `--input`, `--dataset`, `--packed` and `--check` must be given, got "
+                f"exactly one of `--input`, `--dataset`, `--packed` and `--check` must be given, got "
                 f"{' and '.join(f'`--{name}`' for name in given) or 'none'}; choose one."
             )
 
@@ -109,22 +109,22 @@ class TextShards:
 
 
 Data = Annotated[TextShards, tyro.conf.subcommand("text")] | Annotated[ImageFiles, tyro.conf.subcommand("images")]
-"""What `harmax data` does: one of these."""
+"""The two forms of `harmax data`."""
 
 
 def default_vocabulary() -> Path | None:
-    """Return the vocabulary of the data folder, where there is one."""
+    """Return the vocabulary of the data folder, or None."""
     data = find_data()
     folder = None if data is None else data / "gpt2_bpe"
     return folder if folder is not None and folder.is_dir() else None
 
 
 def show(folder: Path, manifest: Manifest) -> None:
-    """Print a line a split, then the folder."""
+    """Print one line per split, then the folder."""
     for split in ("train", "val"):
         shards = manifest.of(split)
         if not shards:
-            print(f"harmax: no document fell to {split}; raise `--validation` or add documents.", file=sys.stderr)
+            print(f"harmax: the split {split} got no document; raise `--validation` or add documents.", file=sys.stderr)
             continue
         tokens, documents = sum(shard.tokens for shard in shards), sum(shard.documents for shard in shards)
         print(
@@ -138,7 +138,7 @@ def _count(number: int, thing: str) -> str:
 
 
 class _Progress:
-    """Documents and tokens so far, as a line."""
+    """Shows the number of documents and tokens so far on one line."""
 
     def __init__(self, line: LiveLine) -> None:
         self._line, self._begun, self._first = line, time.monotonic(), -1
@@ -146,6 +146,6 @@ class _Progress:
     def __call__(self, documents: int, tokens: int) -> None:
         now = time.monotonic()
         if self._first < 0:
-            self._first, self._begun = tokens, now  # what an earlier attempt made is no speed
+            self._first, self._begun = tokens, now  # tokens of an earlier attempt do not count for the speed
         speed = (tokens - self._first) / max(now - self._begun, 1e-9)
-        self._line(f"{_count(documents, 'document')}, {_count(tokens, 'token')}, {speed:,.0f} a second")
+        self._line(f"{_count(documents, 'document')}, {_count(tokens, 'token')}, {speed:,.0f} tokens per second")

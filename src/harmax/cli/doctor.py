@@ -1,4 +1,4 @@
-"""`harmax doctor`: what is installed, what is missing, and which implementation a shape gets."""
+"""`harmax doctor`: what is installed, what is missing, and which implementation of the loss is used for which shape."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -16,18 +16,21 @@ SHAPES = {
     "GPT-2 small, 16 sequences": (16384, 768, 50304),
     "8B-size vocabulary": (8192, 4096, 128256),
 }
-"""Tokens, features, classes of typical uses."""
+"""Typical uses, with their numbers of tokens, features and classes."""
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what is installed, what is missing and how to get it, and what `impl="auto"` takes and why."""
+    """Report versions, devices, missing extras with the command that installs them, and what `impl="auto"` chooses.
+
+    The last table lists, for six typical shapes, the implementation of the loss that `impl="auto"` uses, and why.
+    """
 
     json: bool = False
     """Print one JSON object."""
 
     def __call__(self) -> int:
-        """Print what was found."""
+        """Print the report."""
         facts = examine()
         if self.json:
             print_json(facts)
@@ -47,7 +50,7 @@ class Doctor:
 
 
 def examine() -> dict[str, Any]:
-    """Collect the facts as plain values."""
+    """Return the report as plain values."""
     import torch
 
     from harmax.kernels import choose
@@ -61,7 +64,7 @@ def examine() -> dict[str, Any]:
             row = {"use": use, "tokens": tokens, "features": features, "classes": classes, "device": device}
             implementations.append({**row, "dtype": str(dtype), "impl": impl, "reason": reason})
     extras = {name: {"installed": is_installed(name), "install": install_command(name)} for name in EXTRAS}
-    data, problem = None, "none found; set HARMAX_DATA to the folder that holds it"
+    data, problem = None, "none found; set HARMAX_DATA to the data folder"
     try:
         data = find_data()
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""`harmax data images`: fetch image data sets, say which are there, and check them."""
+"""`harmax data images`: fetch, list and check image data sets."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ WIDTH = max(map(len, IMAGES))
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Fetch image data sets with their checksums, or say which are there; what is there is not fetched again.
+    """Fetch image data sets and check them, or list those that are there. No file is fetched twice.
 
     harmax data images mnist fashion_mnist --folder data
 
@@ -31,18 +31,18 @@ class ImageFiles:
     """
 
     names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[NAME ...]")] = ()
-    """Data sets: mnist, fashion_mnist, cifar10, cifar100; with `--list` or `--check` also others, all if left out."""
+    """Data sets to fetch: mnist, fashion_mnist, cifar10, cifar100. `--list` and `--check` know more; default: all."""
     folder: Path | None = None
-    """The data folder, each set in a sub-folder of its name; HARMAX_DATA, else ../shared/data, if left out."""
+    """Data folder, with one sub-folder per data set. Default: HARMAX_DATA, else ../shared/data."""
     list: bool = False
-    """Fetch nothing: say which sets are there, and for NAME which files are wanted, with checksums and addresses."""
+    """Fetch nothing; list the data sets that are there. With NAME also list missing files, checksums and addresses."""
     check: bool = False
-    """Fetch nothing: compare every file with its checksum, and read every image."""
+    """Fetch nothing; compare every file with its checksum, and read every image."""
     json: bool = False
-    """Print one JSON array, an object a data set."""
+    """Print one JSON array with one object per data set."""
 
     def __call__(self) -> int:
-        """Fetch, list or check."""
+        """Fetch, list or check the data sets."""
         with checking_usage():
             self._check_words()
         if not (self.list or self.check):
@@ -65,11 +65,13 @@ class ImageFiles:
         if self.folder is not None:
             check_folder(self.folder)
         elif self.list or self.check:
-            find_data()  # refuses a HARMAX_DATA that is no folder, where there is nothing to look at
+            find_data()  # refuses a HARMAX_DATA that is not a folder
         if self.list and self.check:
-            raise UsageError("`--list` and `--check` must not come together, got both; `--check` says what both do.")
+            raise UsageError(
+                "`--list` and `--check` must not be given together, got both; `--check` also lists the data sets."
+            )
         if not (self.names or self.list or self.check):
-            raise UsageError("NAME, `--list` or `--check` must be given, got none; `--list` shows the names.")
+            raise UsageError("NAME, `--list` or `--check` must be given, got none; `--list` prints the names.")
         known = [name for name, source in IMAGES.items() if source.files or self.list or self.check]
         for name in self.names:
             if name not in known:
@@ -80,11 +82,11 @@ class ImageFiles:
         rows: list[dict[str, Any]] = []
         for name in dict.fromkeys(self.names):
             published = any((target / name / file.name).is_file() for file in IMAGES[name].files)
-            # A folder that is still to be made holds nothing.
+            # Without the folder there can be no data set in it.
             if target.is_dir() and has_images(name, self.folder) and not published:
                 print(
-                    f"harmax: {name} is there in another form, which would be read first, and is left as it is; for "
-                    "the published files name another `--folder`.",
+                    f"harmax: {name} is already there in another form, so nothing is fetched; to get the published "
+                    "files, name another `--folder`.",
                     file=sys.stderr,
                 )
                 own = check_images(name, self.folder, read=False).folder
@@ -100,22 +102,22 @@ class ImageFiles:
 
 
 def _writable() -> Path:
-    """Return where data sets will be looked for, whether or not it is there yet."""
+    """Return the data folder to write to, which may not exist yet."""
     named = os.environ.get("HARMAX_DATA")
     found = Path(named) if named else find_data()
     if found is None:
-        raise UsageError("`--folder` must name the data folder to make, got none; or set HARMAX_DATA to it.")
+        raise UsageError("no data folder was found; name the folder to make with `--folder`, or set HARMAX_DATA to it.")
     return check_folder(found)
 
 
 def fetch(name: str, folder: Path) -> Path:
-    """Download a data set and say on standard error how far it is."""
+    """Download a data set and show the progress on standard error."""
     with LiveLine("connecting") as line:
 
-        def tell(file: str, there: int, total: int) -> None:
+        def show(file: str, there: int, total: int) -> None:
             line(f"{file}: {there / 1e6:,.1f} of {total / 1e6:,.1f} MB", important=there == total)
 
-        return download(name, folder, progress=tell)
+        return download(name, folder, progress=show)
 
 
 def describe(found: ImageCheck) -> str:
@@ -142,24 +144,25 @@ def describe(found: ImageCheck) -> str:
 
 
 def how_to_get(name: str) -> str:
-    """Say where a data set comes from."""
+    """Return how to get a data set."""
     source = IMAGES[name]
     if not source.files:
         return source.note.rstrip(".")
-    return f"`harmax data images {name}` fetches {sum(file.size for file in source.files) / 1e6:.1f} MB"
+    size = sum(file.size for file in source.files) / 1e6
+    return f"fetch {size:.1f} MB with `harmax data images {name}`"
 
 
 def wanted_files(found: ImageCheck) -> str:
-    """List the published files that a data set lacks, a line each, for who fetches them by hand."""
+    """Return the missing files of a data set, one per line, for a download by hand."""
     source = IMAGES[found.name]
     files = [file for file in source.files if file.name in found.wanted]
     more = "".join(f"\n  also at {mirror}" for mirror in source.mirrors[1:])
     note = f"\n  {source.note}" if source.note else ""
-    return f"  wanted in {found.name}/ of the data folder:\n{list_files(files, source.mirrors[0])}{more}{note}"
+    return f"  missing in {found.name}/ of the data folder:\n{list_files(files, source.mirrors[0])}{more}{note}"
 
 
 def as_plain(found: ImageCheck) -> dict[str, Any]:
-    """Return what was found as plain values, the wanted files with size, checksum and address."""
+    """Return the state of a data set as plain values, with size, checksum and address of each missing file."""
     source = IMAGES[found.name]
     mirrors = source.mirrors
     wanted = [

@@ -1,4 +1,4 @@
-"""One line about work of unknown shape, on standard error: live on a terminal, now and then a new one elsewhere."""
+"""One line of progress on standard error. A terminal updates it in place; elsewhere a new line is printed at times."""
 
 import sys
 import time
@@ -6,12 +6,12 @@ import time
 from rich.console import Console
 from rich.text import Text
 
-LINE_EVERY = 10.0  # seconds, where there is no terminal
-LIVE_EVERY = 0.1
+LINE_EVERY = 10.0  # seconds between lines without a terminal
+LIVE_EVERY = 0.1  # seconds between updates on a terminal
 
 
 class LiveLine:
-    """A context manager that is given words as often as one likes, and shows some of them.
+    """A context manager that takes progress texts at any rate and shows some of them.
 
     >>> with LiveLine("starting") as line:
     ...     line("half of it is done")
@@ -20,7 +20,7 @@ class LiveLine:
     def __init__(self, first: str) -> None:
         console = Console(stderr=True)
         self._status = console.status(first) if console.is_terminal else None
-        self._spoken = time.monotonic()
+        self._shown = time.monotonic()
 
     def __enter__(self) -> "LiveLine":
         if self._status is not None:
@@ -32,11 +32,11 @@ class LiveLine:
             self._status.stop()
 
     def __call__(self, words: str, *, important: bool = False) -> None:
-        """Show a line, unless the last one was a moment ago and this one is not important."""
+        """Show a text, unless the last one is recent; an important one is always shown."""
         now = time.monotonic()
-        if not important and now - self._spoken < (LINE_EVERY if self._status is None else LIVE_EVERY):
+        if not important and now - self._shown < (LINE_EVERY if self._status is None else LIVE_EVERY):
             return
-        self._spoken = now
+        self._shown = now
         if self._status is None:
             print(words, file=sys.stderr, flush=True)
         else:

@@ -1,45 +1,53 @@
-"""`harmax VERB`: reads the command line, and turns errors into one line and an exit status.
+"""`harmax VERB`: read the command line, run the verb, and turn errors into one line and an exit status.
 
-0: done; 1: some cells failed; 2: bad usage; 130: interrupted.
+Exit status 0: success. 1: some cells failed, or a file is damaged. 2: bad usage. 130: interrupted. 141: the reader of
+a pipe (`| head`) has closed it.
 """
 
-import os
+import io
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harmax.cli.usage import UsageError
+from harmax.cli.usage import UsageError, silence
 from harmax.cli.verbs import LAB_VERBS, all_verbs, load_verb
 from harmax.errors import DamagedError, MissingExtraError, needs
 
-DESCRIPTION = "Harmonic loss: train models, look at their class centers, measure the speed, check the paper."
+DESCRIPTION = "Harmonic loss: train models, inspect their class centers, measure speed, check the paper."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit status."""
+    _print_anywhere()
     try:
         verb = _read(sys.argv[1:] if arguments is None else list(arguments))
-    except (UsageError, MissingExtraError) as error:
-        return _complain(error, 2)
-    try:
-        return int(verb())
+        status = int(verb())
+        sys.stdout.flush()  # a closed pipe is noticed here, not while the interpreter exits
+        return status
     except (UsageError, MissingExtraError) as error:
         return _complain(error, 2)
     except DamagedError as error:
         return _complain(error, 1)
     except BrokenPipeError:
-        # The reader (`| head`) has enough; point stdout elsewhere, or the interpreter complains while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        silence(sys.stdout)  # else the interpreter complains while it exits
+        return 128 + signal.SIGPIPE
     except OSError as error:
         return _complain(error, 1)
     except KeyboardInterrupt:
-        return _complain("stopped; finished cells are kept, and the same command goes on from there.", 130)
+        return _complain("stopped; finished work is kept, and the same command continues it.", 130)
+
+
+def _print_anywhere() -> None:
+    """Let a terminal that knows only ASCII show "?" for other characters, in place of a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _read(words: list[str]) -> Any:
     with needs("cli"):
-        import rich  # noqa: F401  (half an install is better noticed before the work than after it)
+        import rich  # noqa: F401  (used only later, but a missing package should be reported before the work)
         import tyro
 
     config = (tyro.conf.FlagCreatePairsOff,)
@@ -48,7 +56,7 @@ def _read(words: list[str]) -> Any:
         return tyro.cli(load_verb(verbs[words[0]][0]), prog=f"harmax {words[0]}", args=words[1:], config=config)
     if words and words[0] in LAB_VERBS:
         raise UsageError(f"`harmax {words[0]}` needs harmax-lab, which is not installed; run pip install harmax-lab.")
-    # Help, an error, or a completion script for a shell; only the last needs every verb's flags.
+    # This prints help, an error, or a completion script for a shell. Only the script needs the flags of every verb.
     completes = any(word.startswith("--tyro-") for word in words)
     known = {name: load_verb(place) if completes else _described(text) for name, (place, text) in verbs.items()}
     return tyro.extras.subcommand_cli_from_dict(
@@ -57,7 +65,7 @@ def _read(words: list[str]) -> Any:
 
 
 def _described(words: str) -> Callable[[], None]:
-    """Stand for a verb where only its words are wanted."""
+    """Return an empty verb with this description, for help texts."""
 
     def verb() -> None: ...
 

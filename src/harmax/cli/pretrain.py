@@ -1,4 +1,4 @@
-"""`harmax pretrain`: train a GPT-2, or go on with one."""
+"""`harmax pretrain`: train a GPT-2, or resume one."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from harmax.cli.training import supervise
-from harmax.train import PRESETS, PretrainSpec
+from harmax.cli.training import TrainingFlags, supervise, time_left
+from harmax.train.language import PRESETS, PretrainSpec
+from harmax.train.language.presets import DESCRIPTIONS
 
 if TYPE_CHECKING:
     Preset = PretrainSpec
 else:
-    Preset = tyro.extras.subcommand_type_from_defaults(PRESETS, prefix_names=False)
+    Preset = tyro.extras.subcommand_type_from_defaults(PRESETS, DESCRIPTIONS, prefix_names=False)
 
 
 @tyro.conf.configure(
@@ -20,44 +21,35 @@ else:
     tyro.conf.OmitSubcommandPrefixes,
     tyro.conf.CascadeSubcommandArgs,  # --output may stand after the preset
 )
-@dataclass(frozen=True)
-class Pretrain:
-    """Pre-train a GPT-2 with a harmonic, linear or gaussian head; the same command goes on after a stop."""
+@dataclass(frozen=True, kw_only=True)
+class Pretrain(TrainingFlags):
+    """Pre-train a GPT-2 with a harmonic, linear or gaussian head. After a stop, the same command resumes the run."""
 
     spec: Preset
-    """A preset; every field of it can be given."""
-    output: Path
-    """The run's folder: checkpoints, metrics.jsonl, and model/ for transformers at the end."""
-    device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1; a GPU where there is one if left out."""
-    log: tuple[str, ...] = ()
-    """Where metrics also go, if installed: tensorboard, wandb."""
-    change_schedule: bool = False
-    """Go on from a checkpoint of another lr, min-lr, warmup, decay-steps, betas, weight-decay or clip, with these."""
-    json: bool = False
-    """Print the last line of metrics as JSON."""
+    """A preset. Every field of it can be set: `harmax pretrain PRESET --help` lists them."""
 
     def __call__(self) -> int:
-        """Train, and say where the model is."""
-        from harmax.train.pretrain import Pretraining
+        """Train, and print where the model is."""
+        from harmax.train.language.train import LanguageRecipe
 
         return supervise(
             self,
-            lambda world: Pretraining(self.spec, self.output, world, change_schedule=self.change_schedule),
+            self.spec,
+            lambda world: LanguageRecipe(self.spec, world),
             words=step_words,
             loading=loading_words(self.spec, self.output / "model"),
         )
 
 
 def loading_words(spec: PretrainSpec, model: Path) -> str:
-    """Say how a trained model is loaded, and what it is not.
+    """Say how a trained model is loaded, and whether its tokens were generated.
 
     >>> print(loading_words(PretrainSpec(data=Path("tokens")), Path("run/model")))
     load it with: import transformers, harmax.hf; transformers.AutoModelForCausalLM.from_pretrained('run/model')
     """
-    module = {"harmonic": ", harmax.hf", "gaussian": ", harmax.train.gaussian"}.get(spec.head, "")
+    module = {"harmonic": ", harmax.hf", "gaussian": ", harmax.train.language.gaussian"}.get(spec.head, "")
     load = f"import transformers{module}; transformers.AutoModelForCausalLM.from_pretrained({str(model)!r})"
-    kind = "" if spec.data else "its tokens were generated: the losses show that everything works, no more\n"
+    kind = "" if spec.data else "its tokens were generated: the losses only show that everything works\n"
     return f"{kind}load it with: {load}"
 
 
@@ -74,6 +66,5 @@ def step_words(record: dict[str, Any], steps: int) -> str:
     parts += [f"lr {record['lr']:.2e}", f"{record['tokens_per_s']:,.0f} tokens/s"]
     if "mfu" in record:
         parts.append(f"MFU {record['mfu']:.1%}".replace("%", " %"))
-    minutes, seconds = divmod(round(record["seconds_left"]), 60)
-    parts += [f"{record['memory_gib']:.2f} GiB", f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"]
+    parts += [f"{record['memory_gib']:.2f} GiB", time_left(record["seconds_left"])]
     return "  ".join(parts)

@@ -1,72 +1,52 @@
-"""What every verb that trains does around the training: processes, loggers, a live line, how it may end."""
+"""What every verb that trains does around the training: flags, processes, loggers, a live line, how it may end."""
 
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from harmax.cli.usage import check_folder, checking_usage, print_json
+from harmax.cli.usage import UsageError, check_folder, checking_usage, print_json, silence
 
 if TYPE_CHECKING:
+    from harmax.train.recipe import Recipe
     from harmax.train.world import RunSpec, World
 
 Words = Callable[[dict[str, Any], int], str]
-"""Writes one line of metrics for a reader, who also wants to know of how many steps it is."""
+"""Writes one line of metrics for a reader, given the number of steps of the whole run."""
 
 
-class Verb(Protocol):
-    """What a verb that trains was given."""
+@dataclass(frozen=True, kw_only=True)
+class TrainingFlags:
+    """The flags of every verb that trains."""
 
-    @property
-    def spec(self) -> "RunSpec":
-        """What to train."""
-
-    @property
-    def output(self) -> Path:
-        """The run's folder."""
-
-    @property
-    def device(self) -> str | None:
-        """Where to compute."""
-
-    @property
-    def log(self) -> tuple[str, ...]:
-        """Names in LOGGERS."""
-
-    @property
-    def json(self) -> bool:
-        """Whether to print the last line of metrics as JSON."""
+    output: Path
+    """Folder of the run: checkpoints, metrics.jsonl and, at the end, model/ for transformers."""
+    device: str | None = None
+    """Where to compute: cpu, cuda, cuda:1. Default: a GPU if there is one."""
+    log: tuple[str, ...] = ()
+    """Also send metrics to these libraries, if installed: tensorboard, wandb."""
+    change_schedule: bool = False
+    """When resuming, accept new values for the learning rate, its schedule, weight decay and, in pretrain, betas and
+    clip."""
+    json: bool = False
+    """Print the last line of metrics as JSON."""
 
 
-class Training(Protocol):
-    """A run that is ready for its next step."""
-
-    step: int
-    saved: int
-
-    @property
-    def steps(self) -> int:
-        """Updates of the whole run."""
-
-    @property
-    def cautions(self) -> tuple[str, ...] | list[str]:
-        """What to know before a long run."""
-
-    def run(self, progress: Callable[[dict[str, Any]], object] | None = None) -> dict[str, Any]:
-        """Train to the end and return the last line of metrics."""
-
-
-def supervise(verb: Verb, make: Callable[["World"], Training], *, words: Words, loading: str) -> int:
-    """Train, and say where the model is; only the first process speaks.
+def supervise(
+    flags: TrainingFlags, spec: "RunSpec", recipe: Callable[["World"], "Recipe"], *, words: Words, loading: str
+) -> int:
+    """Train, and print where the model is; only the first process prints.
 
     Args:
-        verb: what was asked.
-        make: makes the run, or raises ValueError for what cannot be.
+        flags: what was asked for.
+        spec: what to train.
+        recipe: makes the recipe, or raises ValueError for what cannot be.
         words: writes a line of metrics.
         loading: how the model is loaded.
     """
@@ -75,51 +55,75 @@ def supervise(verb: Verb, make: Callable[["World"], Training], *, words: Words, 
 
     with ExitStack() as stack:
         with checking_usage():
-            check_folder(verb.output)
-            check_loggers(verb.log)
-            world = stack.enter_context(joined(verb.spec, verb.device))
-        return _train(verb, make, world, words, loading)  # the model is gone before the processes part
+            check_folder(flags.output)
+            check_loggers(flags.log)
+            world = stack.enter_context(joined(spec, flags.device))
+        return _train(flags, recipe, world, words, loading)  # the model is gone before the processes part
 
 
-def _train(verb: Verb, make: Callable[["World"], Training], world: "World", words: Words, loading: str) -> int:
+def _train(
+    flags: TrainingFlags, recipe: Callable[["World"], "Recipe"], world: "World", words: Words, loading: str
+) -> int:
     from harmax.train.loggers import LOGGERS
+    from harmax.train.loop import Training
 
     with checking_usage():
-        training = make(world)
-    for caution in training.cautions if world.leads else ():
-        print(f"harmax: {caution}", file=sys.stderr)
+        try:
+            training = Training(recipe(world), flags.output, change_schedule=flags.change_schedule)
+        except FileNotFoundError as error:  # of a data set, whose message names the files that are needed
+            raise UsageError(str(error)) from error
     takers: list[Callable[[dict[str, Any]], None]] = []
     with ExitStack() as stack:
         if world.leads:
+            for caution in training.cautions:
+                _say(f"harmax: {caution}")
             takers.append(stack.enter_context(ShowSteps(words, training.steps, training.step)))
-            for name in verb.log:
-                logger = LOGGERS[name](verb.spec, verb.output, training.step)
+            for name in flags.log:
+                logger = LOGGERS[name](training.recipe.spec, flags.output, training.step)
                 stack.callback(logger.close)
                 takers.append(logger)
         try:
             record = training.run(lambda record: [take(record) for take in takers])
         except KeyboardInterrupt:
-            return _stop(f"stopped; the same command goes on after step {training.saved}.", world, 130)
+            return _stop(f"stopped; the same command resumes after step {training.saved}.", world, 130)
         except FloatingPointError as error:
             return _stop(str(error), world, 1)
     if world.leads:
-        model = verb.output / "model"
-        if verb.json:
-            print_json({**record, "folder": str(verb.output), "model": str(model)})
+        model = flags.output / "model"
+        if flags.json:
+            print_json({**record, "folder": str(flags.output), "model": str(model)})
         else:
-            print(loading, file=sys.stderr)
+            _say(loading)
             print(model)
     return 0
 
 
 def _stop(words: str, world: "World", status: int) -> int:
     if world.leads:
-        print(f"harmax: {words}", file=sys.stderr)
+        _say(f"harmax: {words}")
     return status
 
 
+def _say(words: str) -> None:
+    """Print to standard error; if its reader is gone (`| head`), training is worth more than words about it."""
+    try:
+        print(words, file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        silence(sys.stderr)
+
+
+def time_left(seconds: float) -> str:
+    """Write a duration.
+
+    >>> time_left(3700.0)
+    '1:01:40 left'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02} left"
+
+
 class ShowSteps:
-    """Shows lines of metrics on standard error: one that changes on a terminal, one after another elsewhere."""
+    """Shows lines of metrics on standard error: on a terminal one line that changes, elsewhere one after another."""
 
     def __init__(self, words: Words, steps: int, done: int) -> None:
         self._words, self._steps, self._done = words, steps, done
@@ -128,7 +132,7 @@ class ShowSteps:
 
     def __enter__(self) -> "ShowSteps":
         if self._done:
-            self.say(f"going on after step {self._done}")
+            _say(f"resuming after step {self._done}")
         if self._live is not None:
             self._live.start()
         return self
@@ -141,10 +145,6 @@ class ShowSteps:
         """Show one line of metrics."""
         words = self._words(record, self._steps)
         if self._live is None:
-            self.say(words)
+            _say(words)
         else:
             self._live.update(Text(words, no_wrap=True, overflow="ellipsis"))
-
-    def say(self, words: str) -> None:
-        """Say something once."""
-        print(words, file=sys.stderr, flush=True)

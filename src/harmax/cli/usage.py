@@ -1,21 +1,22 @@
-"""What the verbs share: bad usage as an error of its own, and plain JSON on standard output."""
+"""Helpers that the verbs share: an error for bad usage, and plain JSON on standard output."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from harmax.errors import DamagedError
 from harmax.files import to_json
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be; exit status 2."""
+    """The command line is wrong; exit status 2."""
 
 
 @contextmanager
 def checking_usage() -> Iterator[None]:
-    """Surround what only reads the command line's words: a ValueError in it is the user's to mend."""
+    """Turn a ValueError into a UsageError: inside this context only the command line can be wrong."""
     try:
         yield
     except DamagedError:
@@ -25,13 +26,20 @@ def checking_usage() -> Iterator[None]:
 
 
 def check_folder(path: Path) -> Path:
-    """Refuse a path that is something else than a folder, or lies inside something else."""
+    """Return the path of a folder, which may not exist yet; refuse a path that is a file or goes through one."""
     for part in (path, *path.parents):
         if part.exists():
             if not part.is_dir():
-                raise UsageError(f"`--folder` must be a folder, got {str(path)!r}, where {str(part)!r} is a file.")
+                raise UsageError(
+                    f"`--folder` must be a folder, got {str(path)!r}, where {str(part)!r} is a file; name another path."
+                )
             break
     return path
+
+
+def silence(stream: TextIO) -> None:
+    """Discard what is written to a stream from now on; its reader is gone, and every write would fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def print_json(value: Any) -> None:
@@ -40,7 +48,7 @@ def print_json(value: Any) -> None:
 
 
 def parse_seeds(text: str | None) -> list[int] | int | None:
-    """Read `--seeds`: how many, or which ones separated by commas.
+    """Read `--seeds`: a number of seeds, or the seeds themselves separated by commas.
 
     >>> parse_seeds("5"), parse_seeds("3,7"), parse_seeds("3,")
     (5, [3, 7], [3])
@@ -49,5 +57,5 @@ def parse_seeds(text: str | None) -> list[int] | int | None:
         return None
     words = [word.strip() for word in text.removesuffix(",").split(",")]
     if not all(word.isdecimal() for word in words):
-        raise ValueError(f"`--seeds` must be a number of seeds or a list like 3,7,9, got {text!r}.")
+        raise ValueError(f"`--seeds` must be a number of seeds or a list of seeds, got {text!r}; write 5 or 3,7,9.")
     return [int(word) for word in words] if "," in text else int(text)

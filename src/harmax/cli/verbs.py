@@ -13,6 +13,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "data": ("harmax.cli.data:Data", "Make token shards for GPT-2, or fetch and check image data sets."),
     "pretrain": ("harmax.cli.pretrain:Pretrain", "Pre-train a GPT-2, or resume one."),
     "vision": ("harmax.cli.vision:Vision", "Train an image classifier, or resume one."),
+    "geometry": ("harmax.cli.geometry:Geometry", "Measure word pairs and token centers in language models."),
+    "prototypes": ("harmax.cli.prototypes:Prototypes", "Show an image classifier's centers and its reasons."),
     "bench": ("harmax.cli.bench:Bench", "Run a benchmark."),
     "doctor": ("harmax.cli.doctor:Doctor", "Report what is installed, what is missing and how to get it."),
 }

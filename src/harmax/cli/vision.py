@@ -1,22 +1,18 @@
-"""`harmax vision`: train an image classifier, or go on with one."""
+"""`harmax vision`: train an image classifier, or resume one."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from harmax.cli.training import supervise
-from harmax.cli.usage import UsageError
+from harmax.cli.training import TrainingFlags, supervise, time_left
 from harmax.train.vision import VISION_PRESETS, VisionSpec
+from harmax.train.vision.presets import DESCRIPTIONS
 
 if TYPE_CHECKING:
-    from harmax.train.vision.train import VisionTraining
-    from harmax.train.world import World
-
     Preset = VisionSpec
 else:
-    Preset = tyro.extras.subcommand_type_from_defaults(VISION_PRESETS, prefix_names=False)
+    Preset = tyro.extras.subcommand_type_from_defaults(VISION_PRESETS, DESCRIPTIONS, prefix_names=False)
 
 
 @tyro.conf.configure(
@@ -24,33 +20,25 @@ else:
     tyro.conf.OmitSubcommandPrefixes,
     tyro.conf.CascadeSubcommandArgs,  # --output may stand after the preset
 )
-@dataclass(frozen=True)
-class Vision:
-    """Train a ResNet with a harmonic or linear head; the same command goes on after a stop."""
+@dataclass(frozen=True, kw_only=True)
+class Vision(TrainingFlags):
+    """Train a ResNet with a harmonic or linear head. After a stop, the same command resumes the run."""
 
     spec: Preset
-    """A preset; every field of it can be given."""
-    output: Path
-    """The run's folder: checkpoints, metrics.jsonl, and model/ for transformers at the end."""
-    device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1; a GPU where there is one if left out."""
-    log: tuple[str, ...] = ()
-    """Where metrics also go, if installed: tensorboard, wandb."""
-    json: bool = False
-    """Print the last line of metrics as JSON."""
+    """A preset. Every field of it can be set: `harmax vision PRESET --help` lists them."""
 
     def __call__(self) -> int:
-        """Train, and say where the model is."""
+        """Train, and print where the model is."""
+        from harmax.train.vision.train import VisionRecipe
+
         load = f"from harmax.train.vision.model import load_classifier; load_classifier({str(self.output / 'model')!r})"
-        return supervise(self, self._make, words=image_words, loading=f"load it with: {load}")
-
-    def _make(self, world: "World") -> "VisionTraining":
-        from harmax.train.vision.train import VisionTraining
-
-        try:
-            return VisionTraining(self.spec, self.output, world)
-        except FileNotFoundError as error:  # of a data set, whose message says which files are wanted
-            raise UsageError(str(error)) from error
+        return supervise(
+            self,
+            self.spec,
+            lambda world: VisionRecipe(self.spec, world),
+            words=image_words,
+            loading=f"load it with: {load}",
+        )
 
 
 def image_words(record: dict[str, Any], steps: int) -> str:
@@ -66,6 +54,5 @@ def image_words(record: dict[str, Any], steps: int) -> str:
         parts += [f"val {record['val_loss']:.4f}", f"top-1 {100 * record['top1']:.2f} %"]
     if "top5" in record:
         parts.append(f"top-5 {100 * record['top5']:.2f} %")
-    minutes, seconds = divmod(round(record["seconds_left"]), 60)
     parts += [f"lr {record['lr']:.2e}", f"{record['images_per_s']:,.0f} images/s", f"{record['memory_gib']:.2f} GiB"]
-    return "  ".join([*parts, f"{minutes // 60}:{minutes % 60:02}:{seconds:02} left"])
+    return "  ".join([*parts, time_left(record["seconds_left"])])

@@ -1,1 +1,1 @@
-"""Data for training and looking at models: token shards (`text`), pictures (`images`), word pairs and GLUE tasks."""
+"""Data for training and for analysis: token shards (`text`), pictures (`images`), word pairs and GLUE tasks."""

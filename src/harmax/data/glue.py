@@ -1,4 +1,4 @@
-"""Sentences with two labels, for probes: SST-2 (is a film review positive?) and CoLA (is a sentence acceptable?)."""
+"""Sentences with two labels, for probes: SST-2 (is a film review positive?) and CoLA (is a sentence grammatical?)."""
 
 # N sentences
 
@@ -13,14 +13,14 @@ from harmax.errors import DamagedError, unknown
 
 class _Source(NamedTuple):
     files: dict[str, dict[str, int]]
-    """Split to its files, each with the number of sentences that it has when it is complete."""
+    """Maps a split to its files, and each file to the number of sentences that it was published with."""
     columns: int
     sentence: int
     label: int
     header: bool
 
 
-# The dev side of CoLA is GLUE's: sentences of the sources of the train side, then those of other sources.
+# As in GLUE, CoLA's dev split joins sentences of the sources of the train split and sentences of other sources.
 _SOURCES = {
     "sst2": _Source({"train": {"train.tsv": 67349}, "dev": {"dev.tsv": 872}}, 2, sentence=0, label=1, header=True),
     "cola": _Source(
@@ -37,7 +37,7 @@ GLUE_SPLITS = ("train", "dev")
 
 
 class Sentences(NamedTuple):
-    """One side of a task."""
+    """One split of a task."""
 
     sentences: tuple[str, ...]
     labels: np.ndarray
@@ -47,16 +47,16 @@ class Sentences(NamedTuple):
 def load_glue(
     task: str, split: str = "train", folder: str | os.PathLike[str] | None = None, *, complete: bool = True
 ) -> Sentences:
-    """Read one side of SST-2 or CoLA, in the files' order.
+    """Return one split of SST-2 or CoLA, in the order of the files.
 
-    SST-2 has 67,349 sentences to train on and 872 to develop with, CoLA 8,551 and 1,043 (527 and 516 of other sources).
-    Blanks around a sentence are removed: SST-2's all end in one, and a probe would see it as the last token.
+    SST-2 has 67,349 training and 872 dev sentences. CoLA has 8,551 and 1,043 (527, and 516 of other sources).
+    Blanks around a sentence are removed: each sentence of SST-2 ends in a blank, which a probe would see as a token.
 
     Args:
         task: "sst2" or "cola".
-        split: "train" or "dev"; the labels of the test sides are not public.
-        folder: the data folder, which holds `sst2/` and `cola/`; None: HARMAX_DATA, else ../shared/data.
-        complete: refuse a file with another number of sentences than it was published with.
+        split: "train" or "dev". The labels of the test splits are not public.
+        folder: the data folder with `sst2/` and `cola/`; None means HARMAX_DATA, else ../shared/data.
+        complete: refuse a file whose number of sentences differs from the published one.
     """
     if task not in _SOURCES:
         raise ValueError(unknown("task", task, GLUE_TASKS))
@@ -71,7 +71,7 @@ def load_glue(
         if not rows or (complete and len(rows) != published):
             raise DamagedError(
                 f"{name} must hold {published} sentences, got {len(rows)}; fetch it again, or pass complete=False "
-                "for a part of it."
+                "to use a part of it."
             )
         for place, row in enumerate(rows):
             sentence, label = _cells(name, source, place, row)
@@ -81,7 +81,7 @@ def load_glue(
 
 
 def _cells(name: str, source: _Source, place: int, row: str) -> tuple[str, int]:
-    # Quotes are letters like others in these files, so the csv module would join lines here and there.
+    # Quotes have no meaning in these files. The csv module would treat them as such and join some lines.
     cells = row.rstrip("\r").split("\t")
     line = place + 1 + source.header
     if len(cells) != source.columns:

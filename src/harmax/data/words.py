@@ -1,4 +1,4 @@
-"""Word pairs of one relation each: the twelve tasks of the paper's parallelograms, and the tokens they become.
+"""Word pairs with one relation per task: the twelve tasks of the paper's parallelograms, and their tokens.
 
 The lists come from the function-vectors project (Todd et al. 2024), in `function_vectors/` of the data folder.
 
@@ -66,11 +66,11 @@ SAMPLE_PAIRS: dict[str, tuple[tuple[str, str], ...]] = {
         ("file", "files"),
     ),
 }
-"""A few pairs of three of the tasks, for work without the data folder; every word is one token of GPT-2's."""
+"""Some pairs of three tasks, for use without the data folder. Every word is one token of GPT-2."""
 
 
 class Encoding(Protocol):
-    """Anything that turns a text into token ids and adds none of its own: tiktoken's encodings, for example."""
+    """Any object that turns a text into token ids without adding special tokens, such as an encoding of tiktoken."""
 
     def encode(self, text: str, /) -> list[int]:
         """Return the tokens of a text."""
@@ -78,13 +78,13 @@ class Encoding(Protocol):
 
 
 def load_pairs(task: str, folder: str | os.PathLike[str] | None = None) -> list[tuple[str, str]]:
-    """Read the word pairs of one task, in the file's order.
+    """Return the word pairs of one task, in the order of the file.
 
-    Blanks around a word (three of the German ones have some) are removed: a blank would be the word's last token.
+    Blanks around a word are removed, because a trailing blank would be the word's last token.
 
     Args:
         task: one of `WORD_TASKS`.
-        folder: the data folder, which holds `function_vectors/`; None: HARMAX_DATA, else ../shared/data.
+        folder: the data folder with `function_vectors/`; None means HARMAX_DATA, else ../shared/data.
     """
     if task not in WORD_TASKS:
         raise ValueError(unknown("task", task, WORD_TASKS))
@@ -99,13 +99,13 @@ def load_pairs(task: str, folder: str | os.PathLike[str] | None = None) -> list[
 
 
 def encode_words(words: Iterable[str], encoding: Encoding) -> np.ndarray:
-    """Return the last token of each word, written without a blank before it, (W,) int64.
+    """Return the last token of each word, encoded without a blank before it, (W,) int64.
 
-    Words of several tokens thus share tokens with others: "unorthodox" ends as "orthodox" does.
+    Words of several tokens can therefore share a token: "unorthodox" and "orthodox" end alike.
 
     Args:
-        words: without blanks around them.
-        encoding: of the model whose embedding is looked at.
+        words: words without blanks around them.
+        encoding: the encoding of the model whose embedding is analyzed.
 
     >>> class Letters:
     ...     def encode(self, text):
@@ -119,13 +119,13 @@ def encode_words(words: Iterable[str], encoding: Encoding) -> np.ndarray:
     for word in words:
         found = encoding.encode(word)
         if not found:
-            raise ValueError(f"`words` must have at least one token each, got none for {word!r}; leave it out.")
+            raise ValueError(f"each of `words` must have at least one token, got none for {word!r}; leave it out.")
         tokens.append(found[-1])
     return np.array(tokens, dtype=np.int64)
 
 
 def encode_pairs(pairs: Sequence[tuple[str, str]], encoding: Encoding) -> np.ndarray:
-    """Return the last tokens of both words of each pair, (P, 2) int64: see `encode_words`."""
+    """Return the last tokens of both words of each pair, (P, 2) int64, as `encode_words` does."""
     return np.stack([encode_words([pair[side] for pair in pairs], encoding) for side in (0, 1)], axis=1)
 
 
@@ -134,7 +134,7 @@ def _pair(name: str, place: int, row: object) -> tuple[str, str]:
     first, second = (word.strip() if isinstance(word, str) else "" for word in words or ("", ""))
     if not first or not second:
         raise DamagedError(
-            f"{name} must hold an input and an output, both words, in every row, got {row!r} in row {place}; "
+            f"{name} must have an input word and an output word in every row, got {row!r} in row {place}; "
             "fetch it again."
         )
     return first, second

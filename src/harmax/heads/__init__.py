@@ -1,4 +1,7 @@
-"""Output layers. `HEADS` maps a name to a class built as ``HEADS[name](in_features, out_features, **options)``."""
+"""Output layers. `HEADS` maps a name to a class; build one with ``HEADS[name](in_features, out_features)``.
+
+Further keyword arguments differ per head: each takes only those that its formula uses.
+"""
 
 from torch import nn
 
@@ -14,14 +17,6 @@ from harmax.heads.family import (
     StudentTHead,
 )
 from harmax.heads.harmonic import HarmonicHead, HarmonicLoss, LearnableHarmonicHead
-from harmax.heads.prototypes import (
-    NearestImages,
-    PrototypeView,
-    center_pictures,
-    head_features,
-    nearest_images,
-    prototype_view,
-)
 from harmax.heads.replace import replace_head
 
 HEADS: dict[str, type[nn.Linear]] = {
@@ -51,12 +46,6 @@ __all__ = [
     "LearnableHarmonicHead",
     "LinearHead",
     "MinkowskiHead",
-    "NearestImages",
-    "PrototypeView",
     "StudentTHead",
-    "center_pictures",
-    "head_features",
-    "nearest_images",
-    "prototype_view",
     "replace_head",
 ]

@@ -1,13 +1,16 @@
 """The harmonic head: an `nn.Linear` without bias whose rows are class centers."""
 
+# B rows, D features, V classes
+
 import math
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import torch
 from torch import Tensor, nn
 
 from harmax.functional import (
     LossOptions,
+    LossOutput,
     check_loss_settings,
     check_softening,
     harmonic_logits,
@@ -15,36 +18,45 @@ from harmax.functional import (
     resolve_exponent,
     squared_distance,
 )
-from harmax.kernels.eager import LossOutput
+
+
+class HeadOptions(TypedDict, total=False):
+    """Keyword arguments of `HarmonicHead`, for heads that pass them on."""
+
+    exponent: float | None
+    softening: float
+    device: torch.device | str | None
+    dtype: torch.dtype | None
 
 
 def safe_sqrt(s: Tensor) -> Tensor:
-    """Square root whose gradient at 0 is 0: of all directions a distance could grow in, none is preferred."""
+    """Return the square root, with a gradient of 0 at 0: no direction in which the distance grows is preferred."""
     zero = s == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, s).sqrt())
 
 
 class HarmonicHead(nn.Linear):
-    r"""Class centers: `forward` gives logits whose softmax falls with a power of the distance.
+    r"""A head of class centers. `forward` returns logits whose softmax falls with a power of the distance.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad \mathrm{softmax}(z)_j \propto \|x - w_j\|^{-n}
 
-    It is an `nn.Linear` without bias: same weight shape, same state_dict key, so a Linear's checkpoint loads and tying
-    to an `nn.Embedding` is the same assignment. **The exponent and the softening are not in the state_dict**: pass them
-    again when you build the module you load into (or use `LearnableHarmonicHead`, which stores its exponent).
+    It is an `nn.Linear` without bias, with the same weight shape and the same state_dict key. So the checkpoint of a
+    Linear loads, and tying to an `nn.Embedding` is the same assignment. **The exponent and the softening are not in
+    the state_dict.** Pass them again when you build the module to load into. `LearnableHarmonicHead` stores its
+    exponent.
 
-    The default initialization is `nn.Linear`'s, U(-1/sqrt(D), 1/sqrt(D)), which the paper's classifiers start from; a
-    head on trained features starts better from `init_from_class_means`. A language model ties the head to its embedding
-    and should call `reset_parameters(std=...)`: 0.02 (GPT-2's) with exponents from about D, but with the small exponent
-    sqrt(D) after a LayerNorm centers that close to the origin give almost flat probabilities; take about 0.5 there.
+    The default initialization is that of `nn.Linear`, U(-1/sqrt(D), 1/sqrt(D)), as in the paper's classifiers. A head
+    on trained features starts better from `init_from_class_means`. A language model ties the head to its embedding and
+    should call `reset_parameters(std=...)`. With exponents of about D or more, use GPT-2's std of 0.02. With the small
+    exponent sqrt(D) after a LayerNorm, use about 0.5: centers closer to the origin give almost flat probabilities.
 
     Args:
         in_features: D.
         out_features: V, the number of classes.
-        exponent: n, the power of the distance; None means sqrt(D). `repr` shows the number taken.
+        exponent: n, the power of the distance; None means sqrt(D). `repr` shows the number.
         softening: a, added to the squared distance.
 
-    Shape: (..., D) to (..., V); logits are float32 for half-precision inputs.
+    Shape: (..., D) to (..., V). Logits are float32 for half-precision inputs.
 
     >>> HarmonicHead(16, 3)
     HarmonicHead(in_features=16, out_features=3, exponent=4, softening=0)
@@ -76,22 +88,28 @@ class HarmonicHead(nn.Linear):
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, exponent: float | None = None, **options: Any) -> Self:
-        """Make a head that shares the weight of a Linear without bias."""
+        """Return a head that shares the weight of a Linear without bias.
+
+        Args:
+            linear: the layer whose rows become centers.
+            exponent: as for the head; None means its default.
+            options: further arguments of the head.
+        """
         if linear.bias is not None:
             raise ValueError(
-                "`linear` must have no bias, got one: a harmonic head has only centers; train it without "
-                "(bias=False) or drop the bias first (linear.bias = None)."
+                "`linear` must have no bias, because a harmonic head has only centers, got one; train it with "
+                "bias=False, or drop the bias first (linear.bias = None)."
             )
         if not isinstance(linear.weight, nn.Parameter):
             raise TypeError(
-                "`linear` must hold its weight as a parameter, got a parametrized one; "
+                "`linear` must hold its weight as a parameter, got a parametrized weight; "
                 "remove the parametrization first (torch.nn.utils.parametrize.remove_parametrizations)."
             )
-        # On meta nothing is drawn: neither memory nor random numbers are spent on a weight that is not kept.
+        if exponent is not None:
+            options["exponent"] = exponent
+        # On the meta device a weight costs neither memory nor random numbers. It is replaced below.
         weight = linear.weight
-        head = cls(
-            linear.in_features, linear.out_features, exponent=exponent, device="meta", dtype=weight.dtype, **options
-        )
+        head = cls(linear.in_features, linear.out_features, device="meta", dtype=weight.dtype, **options)
         head.weight = weight
         for name, parameter in list(head.named_parameters()):
             if parameter.is_meta and not weight.is_meta:
@@ -100,7 +118,7 @@ class HarmonicHead(nn.Linear):
         return head.train(linear.training)
 
     def reset_parameters(self, std: float | None = None) -> None:
-        """Draw the centers anew, as `nn.Linear` does or from N(0, std^2), and start other parameters afresh."""
+        """Draw new centers, as `nn.Linear` does or from N(0, std^2), and reset all other parameters."""
         if std is None:
             super().reset_parameters()
         else:
@@ -108,14 +126,14 @@ class HarmonicHead(nn.Linear):
         self.reset_extras()
 
     def reset_extras(self) -> None:
-        """Set the parameters other than the centers, where a head has any, to their start."""
+        """Set the parameters other than the centers to their initial values; this head has none."""
 
     @torch.no_grad()
     def init_from_class_means(self, features: Tensor, target: Tensor) -> None:
-        """Put each center on the mean of its class's features; a class without any keeps its center.
+        """Move each center to the mean of its class; a class without features keeps its center.
 
         Args:
-            features: what the head will see, (..., D).
+            features: inputs of the head, (..., D).
             target: class indices, (...), int64.
 
         >>> head = HarmonicHead(2, 2)
@@ -135,7 +153,7 @@ class HarmonicHead(nn.Linear):
         if y_B.numel() and not 0 <= int(y_B.min()) <= int(y_B.max()) < self.out_features:
             raise ValueError(
                 f"`target` must hold class indices from 0 to {self.out_features - 1}, got {int(y_B.min())} to "
-                f"{int(y_B.max())}; leave out rows to be ignored."
+                f"{int(y_B.max())}; leave out the rows to ignore."
             )
         count_V = torch.bincount(y_B, minlength=self.out_features)
         sum_VD = x_BD.new_zeros(self.weight.shape).index_add_(0, y_B, x_BD)
@@ -144,19 +162,19 @@ class HarmonicHead(nn.Linear):
 
     @property
     def centers(self) -> Tensor:
-        """The class centers, (V, D): the weight itself, without its gradient."""
+        """The class centers, (V, D): the weight without its gradient."""
         return self.weight.detach()
 
     def forward(self, input: Tensor) -> Tensor:
-        """Logits z, (..., V)."""
+        """Return logits z, (..., V)."""
         return harmonic_logits(input, self.weight, exponent=self.exponent, softening=self.softening)
 
     def distance(self, input: Tensor) -> Tensor:
-        """Distance to every center, (..., V); its gradient is finite everywhere, 0 on a center."""
+        """Return the distance to every center, (..., V). Its gradient is finite everywhere, and 0 at a center."""
         return safe_sqrt(squared_distance(input, self.weight))
 
     def extra_repr(self) -> str:
-        """Sizes, and the exponent that None stood for."""
+        """Return the sizes, the exponent and the softening."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"exponent={self._shown_exponent()}, softening={self.softening:g}"
@@ -173,7 +191,7 @@ class LearnableHarmonicHead(HarmonicHead):
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad n = e^{\nu}
 
-    nu = log n is a parameter (`log_exponent`, in the state_dict), so that the exponent stays positive.
+    The parameter is nu = log n (`log_exponent` in the state_dict), so the exponent stays positive.
 
     >>> sorted(LearnableHarmonicHead(16, 3).state_dict())
     ['log_exponent', 'weight']
@@ -181,31 +199,31 @@ class LearnableHarmonicHead(HarmonicHead):
 
     def _keep_exponent(self, exponent: float | Tensor) -> None:
         self._start = float(exponent)
-        # float32 at least, also in a half-precision head, where the exponent would be rounded by a per cent.
+        # float32 or float64, because half precision would round the exponent by up to one percent.
         dtype = torch.promote_types(self.weight.dtype, torch.float32)
         self.log_exponent = nn.Parameter(torch.empty((), device=self.weight.device, dtype=dtype))
         self.reset_extras()
 
     def reset_extras(self) -> None:
-        """Go back to the exponent that the head was built with."""
-        if "log_exponent" in self._parameters:  # nn.Linear draws its weight before there is one
+        """Reset the exponent to the value that the head was built with."""
+        if "log_exponent" in self._parameters:  # nn.Linear draws its weight before this parameter exists
             nn.init.constant_(self.log_exponent, math.log(self._start))
 
     @property
     def exponent(self) -> Tensor:  # type: ignore[override]  # computed from the parameter, not assigned
-        """The present exponent, 0-d."""
+        """The current exponent, 0-d."""
         return self.log_exponent.exp()
 
 
 class HarmonicLoss(nn.Module):
-    r"""Head and fused loss in one module: `forward(input, target)` gives the harmonic loss.
+    r"""Head and fused loss in one module: `forward(input, target)` returns the harmonic loss.
 
     .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
 
     Args:
         in_features: D.
         num_classes: V.
-        exponent, softening: as for `HarmonicHead`, which is the submodule `head`.
+        exponent, softening: as for `HarmonicHead`, the submodule `head`.
         weight, reduction, ignore_index, label_smoothing, impl, options: as for `harmonic_loss`.
 
     >>> loss = HarmonicLoss(16, 3)
@@ -236,13 +254,13 @@ class HarmonicLoss(nn.Module):
         self.head = HarmonicHead(
             in_features, num_classes, exponent=exponent, softening=softening, device=device, dtype=dtype
         )
-        # Not saved, as in torch's own losses: it belongs to the data, not to the model.
+        # As in torch's own losses it is not saved, because it belongs to the data and not to the model.
         self.register_buffer("weight", weight, persistent=False)
         self.reduction, self.ignore_index, self.label_smoothing = reduction, ignore_index, label_smoothing
         self.impl, self.options = impl, options
 
     def forward(self, input: Tensor, target: Tensor, *, return_stats: bool = False) -> Tensor | LossOutput:
-        """Loss of vectors (..., D) against targets, as `harmonic_loss` returns it."""
+        """Return the loss of vectors (..., D) against targets, as `harmonic_loss` does."""
         return harmonic_loss(
             input,
             self.head.weight,

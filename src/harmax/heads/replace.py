@@ -1,4 +1,4 @@
-"""Give an existing model a harmonic head."""
+"""Replace the head of an existing model by a harmonic head."""
 
 from torch import nn
 
@@ -7,15 +7,15 @@ from harmax.heads.harmonic import HarmonicHead
 
 
 def replace_head(model: nn.Module, name: str = "lm_head", *, exponent: float | None = None) -> HarmonicHead:
-    """Swap a Linear inside a model for a `HarmonicHead` of the same weight, and return the head.
+    """Replace a Linear inside a model by a `HarmonicHead` with the same weight, and return the head.
 
-    The parameter object stays the same, so a tied embedding stays tied, an optimizer keeps its state and the
+    The parameter object stays the same. So a tied embedding stays tied, an optimizer keeps its state, and the
     state_dict keeps its keys.
 
     Args:
-        model: any module; changed in place.
-        name: dotted name of a Linear without bias in it, such as "lm_head" or "classifier.2"; where the same module
-            has other names too, all of them are replaced.
+        model: any module; it is changed in place.
+        name: dotted name of a Linear without bias in the model, such as "lm_head" or "classifier.2". If the same
+            module has other names too, all of them are replaced.
         exponent: the power of the distance; None means sqrt(in_features).
 
     >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3, bias=False))
@@ -29,18 +29,23 @@ def replace_head(model: nn.Module, name: str = "lm_head", *, exponent: float | N
     module = modules[name]
     if not isinstance(module, nn.Linear) or isinstance(module, HarmonicHead):
         raise TypeError(
-            f"`name` must be that of a plain nn.Linear, got {name!r}, a {type(module).__name__}; "
-            f"the Linears here are {', '.join(linears) or 'none'}."
+            f"`name` must be the name of a plain nn.Linear, got {name!r}, which is a {type(module).__name__}; "
+            f"the Linears of this model are {', '.join(linears) or 'none'}."
         )
     if module.bias is not None:
         raise ValueError(
-            f"`{name}` must have no bias, got one: a harmonic head has only centers; build the model with bias=False "
-            f"there, or drop the bias first (model.{name}.bias = None)."
+            f"`{name}` must have no bias, because a harmonic head has only centers, got one; build the model with "
+            f"bias=False, or drop the bias first (model.{name}.bias = None)."
         )
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
-        raise ValueError(f"`{name}` must have no hooks, got some, which would be lost; remove them first.")
+    if _has_hooks(module):
+        raise ValueError(f"`{name}` must have no hooks, because they would be lost, got some; remove them first.")
     head = HarmonicHead.from_linear(module, exponent)
     for path in [path for path, other in modules.items() if other is module]:
         parent, _, attribute = path.rpartition(".")
         setattr(model.get_submodule(parent), attribute, head)
     return head
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Return whether hooks are registered; torch has no public way to ask."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)

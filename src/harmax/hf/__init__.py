@@ -1,4 +1,4 @@
-"""Harmonic GPT-2 for Hugging Face: after ``import harmax.hf`` the Auto classes know "harmonic_gpt2".
+"""Harmonic GPT-2 for Hugging Face. After ``import harmax.hf`` the Auto classes know "harmonic_gpt2".
 
 >>> from transformers import AutoConfig, AutoModelForCausalLM
 >>> config = AutoConfig.for_model("harmonic_gpt2", vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2)
@@ -20,5 +20,5 @@ __all__ = ["HarmonicGPT2Config", "HarmonicGPT2LMHeadModel", "HarmonicGPT2Model",
 AutoConfig.register(HarmonicGPT2Config.model_type, HarmonicGPT2Config, exist_ok=True)
 AutoModel.register(HarmonicGPT2Config, HarmonicGPT2Model, exist_ok=True)
 AutoModelForCausalLM.register(HarmonicGPT2Config, HarmonicGPT2LMHeadModel, exist_ok=True)
-# By these names the Trainer's label smoothing knows whose labels it must shift; registering does not add to them.
+# The Trainer's label smoothing looks up here whether it must shift labels. The calls above do not add to this table.
 MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[HarmonicGPT2Config.model_type] = HarmonicGPT2LMHeadModel.__name__

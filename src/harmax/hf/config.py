@@ -11,18 +11,18 @@ with needs("hf"):
 
 
 class HarmonicGPT2Config(GPT2Config):
-    """GPT-2's configuration, and what the harmonic head needs besides.
+    """GPT-2's configuration, with the settings of the harmonic head.
 
-    `vocab_size` counts the tokens there are, and logits have that width; embedding and head have `padded_vocab_size`
-    rows, of which those beyond the tokens take part in nothing.
+    `vocab_size` is the number of tokens and the width of the logits. Embedding and head have `padded_vocab_size` rows.
+    The rows beyond the tokens are padding and have no effect.
 
     Args:
-        exponent: n, the power of the distance; None means sqrt(n_embd). Where it is learned, its start.
+        exponent: n, the power of the distance; None means sqrt(n_embd). If it is learned, this is its initial value.
         learn_exponent: whether the exponent is a parameter of the head (`lm_head.log_exponent`).
         softening: a, added to the squared distance.
-        pad_vocab_to_multiple_of: the rows of embedding and head are a multiple of this; 1 adds none.
-        settings: everything that `transformers.GPT2Config` takes; `tie_word_embeddings=False` separates the head from
-            the embedding.
+        pad_vocab_to_multiple_of: the number of rows of embedding and head is a multiple of this; 1 adds no padding.
+        settings: any argument of `transformers.GPT2Config`. `tie_word_embeddings=False` separates the head from the
+            embedding.
 
     >>> config = HarmonicGPT2Config()
     >>> config.vocab_size, config.padded_vocab_size, round(config.resolved_exponent, 2)
@@ -44,20 +44,20 @@ class HarmonicGPT2Config(GPT2Config):
 
     @property
     def padded_vocab_size(self) -> int:
-        """Rows of the embedding and of the head: the tokens, and padding up to a multiple."""
+        """Number of rows of the embedding and of the head: the tokens, then padding up to a multiple."""
         multiple = self.pad_vocab_to_multiple_of
         return math.ceil(self.vocab_size / multiple) * multiple
 
     @property
     def resolved_exponent(self) -> float:
-        """The exponent, or sqrt(n_embd) where it is None."""
+        """The exponent, or sqrt(n_embd) if it is None."""
         return float(resolve_exponent(self.exponent, self.n_embd))
 
 
 def check_multiple(multiple: int) -> int:
-    """Refuse a number of rows that nothing is a multiple of."""
+    """Return the multiple; refuse anything but a whole number of at least 1."""
     if not isinstance(multiple, int) or multiple < 1:
         raise ValueError(
-            f"`pad_vocab_to_multiple_of` must be a whole number from 1 on, got {multiple!r}; 1 adds no padding."
+            f"`pad_vocab_to_multiple_of` must be a whole number of at least 1, got {multiple!r}; 1 adds no padding."
         )
     return multiple

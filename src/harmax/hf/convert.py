@@ -1,4 +1,4 @@
-"""A harmonic GPT-2 from an ordinary one, so that two arms of a comparison start from the same weights."""
+"""Build a harmonic GPT-2 from an ordinary GPT-2, so that both arms of a comparison start from the same weights."""
 
 import copy
 
@@ -18,13 +18,13 @@ def from_gpt2(
     learn_exponent: bool = False,
     pad_vocab_to_multiple_of: int = 64,
 ) -> HarmonicGPT2LMHeadModel:
-    """Build a harmonic GPT-2 around the weights of a GPT-2; each row of its head becomes a center.
+    """Return a harmonic GPT-2 with the weights of a GPT-2; each row of its head becomes a center.
 
-    The weights are copied, so the two can be trained side by side; a head that was tied to the embedding is tied
-    again. A model that was trained with inner products must be trained on before it predicts well by distances.
+    The weights are copied, so both models can be trained side by side. A head that was tied to the embedding is tied
+    again. A model that was trained with inner products needs further training before it predicts well by distances.
 
     Args:
-        gpt2: the model, or a configuration for one that starts at random.
+        gpt2: the model, or a configuration for a model with random weights.
         exponent, softening, learn_exponent, pad_vocab_to_multiple_of: as in `HarmonicGPT2Config`.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -35,8 +35,8 @@ def from_gpt2(
     ours = isinstance(gpt2, (HarmonicGPT2Config, HarmonicGPT2LMHeadModel))
     if ours or not isinstance(gpt2, (GPT2Config, GPT2LMHeadModel)):
         raise TypeError(
-            f"`gpt2` must be a GPT2LMHeadModel or GPT2Config of transformers, got {type(gpt2).__name__}; "
-            "load one with GPT2LMHeadModel.from_pretrained."
+            f"`gpt2` must be a GPT2LMHeadModel or a GPT2Config of transformers, got {type(gpt2).__name__}; "
+            "load a model with GPT2LMHeadModel.from_pretrained."
         )
     source = gpt2 if isinstance(gpt2, GPT2Config) else gpt2.config
     settings = {key: value for key, value in source.to_dict().items() if key not in ("model_type", "architectures")}
@@ -47,6 +47,7 @@ def from_gpt2(
         learn_exponent=learn_exponent,
         pad_vocab_to_multiple_of=pad_vocab_to_multiple_of,
     )
+    # transformers has no public names for the attention that a model uses and for building a model that uses it.
     attention = source._attn_implementation
     if isinstance(gpt2, GPT2Config):
         return HarmonicGPT2LMHeadModel._from_config(config, attn_implementation=attention)

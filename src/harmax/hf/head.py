@@ -1,15 +1,15 @@
-"""The harmonic head of a language model: log-probabilities of real tokens, from a weight padded to whole tiles.
+"""The harmonic head of a language model: log-probabilities of real tokens, from a weight with padding rows.
 
-Shape suffixes: V tokens, R rows of the weight (R >= V), D features; leading dimensions are free.
+Shape suffixes: V tokens, R rows of the weight (R >= V), D features. Leading dimensions are free.
 """
 
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor, nn
 
 from harmax.functional import harmonic_logits, harmonic_loss, squared_distance
-from harmax.heads.harmonic import HarmonicHead, LearnableHarmonicHead, safe_sqrt
+from harmax.heads.harmonic import HarmonicHead, HeadOptions, LearnableHarmonicHead, safe_sqrt
 
 
 class TokenHead(HarmonicHead):
@@ -17,14 +17,14 @@ class TokenHead(HarmonicHead):
 
     .. math:: \log p_j = z_j - \log \sum_{k \le V} e^{z_k}, \qquad z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a)
 
-    Padding takes part in nothing: it is never predicted, gets no probability, no share of label smoothing and a
-    gradient of zero. Under autocast vectors and centers are first rounded to its dtype, as a Linear's are; distances
-    and what follows are float32.
+    Padding has no effect: it is never predicted, and its probability, its share of label smoothing and its gradient
+    are zero. Under autocast, vectors and centers are first rounded to the autocast dtype, as in a Linear. Distances
+    and logits are then computed in float32.
 
     Args:
         in_features: D.
         out_features: V, the number of tokens.
-        rows: R, the rows of the weight; None means V.
+        rows: R, the number of rows of the weight; None means V.
         exponent, softening: as for `HarmonicHead`.
 
     >>> head = TokenHead(16, 50, rows=64)
@@ -32,13 +32,15 @@ class TokenHead(HarmonicHead):
     (torch.Size([2, 50]), torch.Size([64, 16]))
     """
 
-    def __init__(self, in_features: int, out_features: int, *, rows: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, *, rows: int | None = None, **options: Unpack[HeadOptions]
+    ) -> None:
         super().__init__(in_features, out_features if rows is None else rows, **options)
         self.out_features = out_features
 
     @property
     def token_weight(self) -> Tensor:
-        """The centers of the tokens, (V, D), a view of the weight that carries its gradient."""
+        """The centers of the tokens, (V, D): a view of the weight, with gradient."""
         return self.weight[: self.out_features]
 
     @property
@@ -47,7 +49,7 @@ class TokenHead(HarmonicHead):
         return self.token_weight.detach()
 
     def forward(self, input: Tensor) -> Tensor:
-        """Log-probabilities, (..., V): logits whose softmax changes nothing."""
+        """Return log-probabilities, (..., V): logits that are already normalized."""
         x, w_VD = self._operands(input)
         return harmonic_logits(x, w_VD, exponent=self.exponent, softening=self.softening).log_softmax(-1)
 
@@ -60,9 +62,9 @@ class TokenHead(HarmonicHead):
         ignore_index: int = -100,
         impl: str = "auto",
     ) -> Tensor:
-        """Cross-entropy of `forward(input)`, fused: no matrix of tokens by vocabulary is formed where it is large."""
+        """Return the cross-entropy of `forward(input)`. It never stores a large (tokens, vocabulary) matrix."""
         x, w_VD = self._operands(input)
-        loss = harmonic_loss(
+        return harmonic_loss(
             x,
             w_VD,
             target,
@@ -72,24 +74,22 @@ class TokenHead(HarmonicHead):
             ignore_index=ignore_index,
             impl=impl,
         )
-        assert isinstance(loss, Tensor)  # statistics were not asked for
-        return loss
 
     def distance(self, input: Tensor) -> Tensor:
-        """Distance to every token's center, (..., V)."""
+        """Return the distance to every token's center, (..., V)."""
         return safe_sqrt(squared_distance(input, self.token_weight))
 
     def _operands(self, input: Tensor) -> tuple[Tensor, Tensor]:
         kind = input.device.type
         if not torch.is_autocast_enabled(kind):
             return input, self.token_weight
-        # The norm before the head gives float32 there, and float32 products would cost several times the whole model.
+        # The norm before the head returns float32, and float32 products would cost several times the whole model.
         dtype = torch.get_autocast_dtype(kind)
         return input.to(dtype), self.token_weight.to(dtype)
 
 
 class LearnableTokenHead(TokenHead, LearnableHarmonicHead):
-    r"""A token head that learns its exponent, kept as `log_exponent`.
+    r"""A token head that learns its exponent, stored as `log_exponent`.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad n = e^{\nu}
 
@@ -99,10 +99,10 @@ class LearnableTokenHead(TokenHead, LearnableHarmonicHead):
 
     def _keep_exponent(self, exponent: float | Tensor) -> None:
         super()._keep_exponent(exponent)
-        # FSDP shards along the first dimension and refuses a parameter that has none.
+        # FSDP shards along the first dimension and refuses a parameter without dimensions.
         self.log_exponent = nn.Parameter(self.log_exponent.detach()[None])
 
     @property
     def exponent(self) -> Tensor:  # type: ignore[override]  # computed from the parameter, not assigned
-        """The present exponent, 0-d."""
+        """The current exponent, 0-d."""
         return self.log_exponent[0].exp()

@@ -1,6 +1,6 @@
-"""GPT-2 with a harmonic head as Hugging Face models: transformers' blocks and attention, our centers and loss.
+"""GPT-2 with a harmonic head as Hugging Face models: blocks and attention of transformers, centers and loss of harmax.
 
-Shape suffixes: B sequences, T tokens of each, D features.
+Shape suffixes: B sequences, T tokens per sequence, D features, K selected positions.
 """
 
 import math
@@ -22,11 +22,14 @@ with needs("hf"):
     from transformers.utils import can_return_tuple
 
 IGNORED = -100
-"""The label of a token that is not to be predicted, as everywhere in transformers."""
+"""The label of a token that is not predicted, as everywhere in transformers."""
 
 
 class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
-    """What the harmonic GPT-2 models share: their configuration, their start, and a padded vocabulary that resizes."""
+    """Base of the harmonic GPT-2 models: configuration, initial weights, and a padded vocabulary that can be resized.
+
+    `_init_weights` and `_get_resized_lm_head` are the places where transformers lets a model class step in.
+    """
 
     config: HarmonicGPT2Config
     config_class = HarmonicGPT2Config
@@ -43,12 +46,12 @@ class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Embedding:
-        """Change the number of tokens; embedding and head keep their padding, and a harmonic head stays one.
+        """Change the number of tokens; embedding and head stay padded, and the head stays harmonic.
 
         Args:
-            new_num_tokens: the vocabulary from now on, and the width of the logits; None keeps it.
-            pad_to_multiple_of: from now on the rows, not the tokens, are a multiple of this; None keeps what was.
-            mean_resizing: new rows start near the mean of the old ones, else from N(0, initializer_range).
+            new_num_tokens: the new size of the vocabulary and width of the logits; None keeps the old size.
+            pad_to_multiple_of: make the number of rows, not of tokens, a multiple of this; None keeps the old value.
+            mean_resizing: start new rows near the mean of the old rows instead of from N(0, initializer_range).
 
         Returns:
             The embedding.
@@ -58,8 +61,8 @@ class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
         if pad_to_multiple_of is not None:
             self.config.pad_vocab_to_multiple_of = check_multiple(pad_to_multiple_of)
         tokens = self.config.vocab_size if new_num_tokens is None else new_num_tokens
-        # Without padding the resizing of transformers is right: what was padding neither survives as a new token nor
-        # enters the mean of the old ones.
+        # Padding is removed first. Otherwise transformers would turn padding rows into tokens and include them in the
+        # mean of the old rows.
         self._set_rows(self.config.vocab_size)
         super().resize_token_embeddings(tokens, mean_resizing=mean_resizing)
         self._set_rows(self.config.padded_vocab_size)
@@ -71,28 +74,28 @@ class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
         return embedding
 
     def _set_rows(self, rows: int) -> None:
-        """Cut the embedding to a number of rows, or fill it up with zeros."""
+        """Cut the embedding to a number of rows, or extend it with zeros."""
         embedding = self._embedding()
         embedding.weight.data = fit_rows(embedding.weight.data, rows)
         embedding.num_embeddings = rows
 
 
 class HarmonicGPT2Model(HarmonicGPT2PreTrainedModel, GPT2Model):
-    """The transformer of a harmonic GPT-2 without its head: transformers' `GPT2Model`, its embedding padded."""
+    """The body of a harmonic GPT-2 without its head: the `GPT2Model` of transformers with a padded embedding."""
 
     def __init__(self, config: HarmonicGPT2Config) -> None:
         super().__init__(config)
         if config.padded_vocab_size != config.vocab_size:
             self.wte = nn.Embedding(config.padded_vocab_size, config.n_embd)
-            self.post_init()  # gives the new embedding its start; what has one keeps it
+            self.post_init()  # initializes the new embedding only: all other weights are initialized already
 
 
 class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
-    """GPT-2 that predicts by the distance to token centers: an ordinary causal language model of transformers.
+    """A causal language model of transformers that predicts by the distance to token centers.
 
-    The logits are log-probabilities of the `vocab_size` tokens, float32. A processor that looks at their sign, such as
-    the repetition penalty, therefore turns p into p^penalty. The head is tied to the embedding unless the
-    configuration says otherwise, and both start from N(0, initializer_range).
+    The logits are log-probabilities of the `vocab_size` tokens, in float32, so they are negative. A logits processor
+    that depends on their sign, such as the repetition penalty, therefore turns p into p^penalty. By default the head
+    is tied to the embedding. Both start from N(0, initializer_range).
 
     >>> config = HarmonicGPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2)
     >>> model = HarmonicGPT2LMHeadModel(config)
@@ -115,7 +118,7 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
             softening=config.softening,
         )
         self.post_init()
-        # transformers goes by the name of a class. A Trainer that knows that labels are shifted counts them rightly.
+        # transformers derives this from the name of the class. The Trainer needs it to count shifted labels correctly.
         self.loss_type = "ForCausalLM"
 
     @can_return_tuple
@@ -134,22 +137,24 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
         skip_logits: bool | None = None,
         **others: Any,
     ) -> CausalLMOutputWithCrossAttentions:
-        """Predict the next token at every place, and with `labels` say how badly.
+        """Predict the next token at every position; with `labels` also compute the loss.
 
         Args:
-            input_ids: tokens, (B, T), or `inputs_embeds`, (B, T, D); with `past_key_values` only those that follow.
-            past_key_values, attention_mask, token_type_ids, position_ids, use_cache: as in transformers' GPT-2, except
-                that no cache is kept in training unless `use_cache` asks for it.
-            labels: the tokens themselves, (B, T), as they are shifted here; -100 is not predicted. `shift_labels` (of
-                `others`) are labels that are shifted already: each is the token after the one at its place.
-            logits_to_keep: how many places at the end get logits and a loss (0: all), or which, as in `kept_places`.
-            num_items_in_batch: what the sum of the losses is divided by, so that steps of an accumulated gradient add
-                up to that of one batch; None means the labels here.
-            skip_logits: whether to leave out the logits (they are None then), which with a vocabulary of 50 000 are
-                larger than all other activations together; None means in training, where there is a loss.
-            others: what else transformers' GPT-2 takes, such as `output_hidden_states` or `return_dict`.
+            input_ids: tokens, (B, T). With `past_key_values` only the tokens that follow.
+            inputs_embeds: vectors (B, T, D) in place of `input_ids`.
+            past_key_values, attention_mask, token_type_ids, position_ids: as in the GPT-2 of transformers.
+            use_cache: as in the GPT-2 of transformers; None means no cache while training.
+            labels: the tokens themselves, (B, T); they are shifted here, and -100 is not predicted. `shift_labels` (in
+                `others`) are labels that are shifted already: each is the token after its position.
+            logits_to_keep: number of positions at the end that get logits and a loss (0: all), or which positions, as
+                in `kept_places`.
+            num_items_in_batch: divisor of the summed loss, so that accumulated steps add up to one batch; None means
+                the number of labels here.
+            skip_logits: return None for the logits. With a vocabulary of 50,000 they are larger than all other
+                activations together. None means: skip them while training with labels.
+            others: further arguments of the GPT-2 of transformers, such as `output_hidden_states` or `return_dict`.
         """
-        shift_labels = others.pop("shift_labels", None)  # by name it would count as a label that evaluation must have
+        shift_labels = others.pop("shift_labels", None)  # as a named argument, evaluation would require it as a label
         target = following(labels) if shift_labels is None and labels is not None else shift_labels
         learns = self.training and target is not None
         if use_cache is None and learns:
@@ -168,7 +173,7 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
             **others,
         )
         hidden_BTD = kept_places(outputs.last_hidden_state, logits_to_keep)
-        loss: Any = None  # a FloatTensor to transformers, which to the type checker no tensor is
+        loss: Any = None  # transformers declares a FloatTensor, which a type checker does not accept a Tensor for
         if target is not None:
             loss = self._loss(hidden_BTD, target.to(hidden_BTD.device), num_items_in_batch)
         return CausalLMOutputWithCrossAttentions(
@@ -187,23 +192,23 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
         return total / (items.to(total.device) if isinstance(items, Tensor) else items)
 
     def _check_tokens(self, input_ids: Tensor | None) -> None:
-        """Refuse tokens that would read padding; where a look would stall a GPU, none is taken."""
+        """Refuse tokens that would read padding; on a GPU the check would wait for the device, so it is skipped."""
         if input_ids is None or input_ids.device.type != "cpu" or is_traced(input_ids):
             return
         if input_ids.numel() and int(input_ids.max()) >= self.config.vocab_size:
             raise ValueError(
-                f"`input_ids` must lie below vocab_size ({self.config.vocab_size}), got {int(input_ids.max())}; "
-                "take the tokenizer the model was trained with, or resize_token_embeddings."
+                f"`input_ids` must be below vocab_size ({self.config.vocab_size}), got {int(input_ids.max())}; "
+                "use the tokenizer that the model was trained with, or call resize_token_embeddings."
             )
 
     def _set_rows(self, rows: int) -> None:
         super()._set_rows(rows)
         head = self.lm_head
-        head.weight.data = fit_rows(head.weight.data, rows)  # where it is tied, it fits already
+        head.weight.data = fit_rows(head.weight.data, rows)  # changes nothing if the head is tied
         head.out_features = self.config.vocab_size
 
     def _get_resized_lm_head(self, old_lm_head: nn.Linear, *arguments: Any, **options: Any) -> nn.Linear:
-        # transformers makes a Linear, which would predict by inner products; its rows are what is wanted.
+        # transformers returns a Linear, which would predict by inner products. Only its rows are used.
         resized = super()._get_resized_lm_head(old_lm_head, *arguments, **options)
         if resized is not old_lm_head:
             old_lm_head.weight.data = resized.weight.data
@@ -211,7 +216,7 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
 
 
 def following(labels: Tensor) -> Tensor:
-    """Labels moved one place to the left, so that each place holds the token to predict there, (B, T).
+    """Return labels shifted left by one, (B, T), so that each position holds the token to predict there.
 
     >>> following(torch.tensor([[1, 2, 3]]))
     tensor([[   2,    3, -100]])
@@ -220,12 +225,12 @@ def following(labels: Tensor) -> Tensor:
 
 
 def kept_places(hidden_BTD: Tensor, which: int | Tensor) -> Tensor:
-    """Some of the places of every sequence.
+    """Return the vectors at some positions of every sequence.
 
     Args:
-        hidden_BTD: a vector for each place.
-        which: how many at the end (0: all), which for all sequences (K,), which for each (B, K), or a mask (B, T), with
-            which the places of all sequences follow one another.
+        hidden_BTD: a vector per position.
+        which: the number of positions at the end (0: all); or positions for all sequences, (K,); or positions per
+            sequence, (B, K); or a mask, (B, T), which concatenates the positions of all sequences.
 
     >>> kept_places(torch.arange(3.0).reshape(1, 3, 1), 2).flatten()
     tensor([1., 2.])
@@ -238,7 +243,7 @@ def kept_places(hidden_BTD: Tensor, which: int | Tensor) -> Tensor:
 
 
 def fit_rows(weight: Tensor, rows: int) -> Tensor:
-    """The first rows of a matrix, and zeros where it has fewer.
+    """Return the first rows of a matrix, with rows of zeros added if it has fewer.
 
     >>> fit_rows(torch.ones(1, 2), 2)
     tensor([[1., 1.],

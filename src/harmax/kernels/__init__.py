@@ -1,88 +1,16 @@
-"""One loss, several implementations.
+"""One loss, several implementations. Read in this order, each file uses only files above it:
 
-`IMPLS` maps a name to a function of a `Problem`; `eager` is the specification that every other one is tested against.
+problem.py     the types that all implementations share
+operators.py   parts of custom operators: exact products, rules for autograd and vmap
+distance.py    squared distances that are exact near zero
+eager.py       the specification, in plain torch operations
+chunked.py     the same in chunks of rows, on any device
+triton/        the same in fused kernels, on a GPU
+autograd.py    the custom operator around `chunked` and `triton`
+dispatch.py    which implementation runs, and why
 """
 
-import warnings
-from collections.abc import Callable
+from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto, choose
+from harmax.kernels.problem import MODES, LossOptions, LossOutput, Problem
 
-import torch
-
-from harmax.kernels import chunked, eager, triton
-from harmax.kernels.distance import certainly_at_most
-from harmax.kernels.options import LossOptions
-
-IMPLS: dict[str, Callable[[eager.Problem, LossOptions], eager.LossOutput]] = {
-    "eager": eager.harmonic_loss,
-    "chunked": chunked.harmonic_loss,
-    "triton": triton.harmonic_loss,
-}
-
-OWN_DTYPES = ("triton",)
-"""Implementations that take inputs as they are; for the others half precision becomes float32 first."""
-
-EAGER_ELEMENTS = {"cpu": 2**18, "cuda": 2**16}
-"""Largest tokens * classes for which `auto` keeps the whole matrix: there its few launches cost less than blocks save.
-
-Measured with `harmax bench loss` on either.
-"""
-
-_said: set[str] = set()
-
-
-def auto(
-    tokens: int, classes: int, device: torch.device | str, *, dtype: torch.dtype = torch.float32, indexed: bool = True
-) -> str:
-    """Name the implementation that `impl="auto"` takes; sizes may be symbolic. `indexed`: targets are class indices."""
-    device = torch.device(device)
-    limit = EAGER_ELEMENTS.get(device.type, EAGER_ELEMENTS["cuda"])
-    if certainly_at_most(tokens * classes, limit):
-        return "eager"
-    return "chunked" if why_not_triton(device, dtype, indexed=indexed) else "triton"
-
-
-def why_not_triton(device: torch.device, dtype: torch.dtype, *, indexed: bool = True) -> str | None:
-    """Return why `auto` does not take the fused kernels; None where it does. What they lack on a GPU is said once."""
-    if device.type != "cuda":
-        return "it is for GPUs"
-    if dtype not in triton.DTYPES or not indexed:
-        return "it takes float32 and halves, and class indices"
-    reason = triton.why_not(device)
-    if reason is not None and reason not in _said and not torch.compiler.is_compiling():
-        _said.add(reason)
-        warnings.warn(f"impl='auto' takes 'chunked', which is slower: impl='triton' needs {reason}.", stacklevel=4)
-    return reason
-
-
-def choose(
-    *,
-    tokens: int,
-    features: int,
-    classes: int,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-) -> tuple[str, str]:
-    """Name the implementation that `impl="auto"` takes for a shape, and the reason.
-
-    >>> choose(tokens=64, features=16, classes=10)[0]
-    'eager'
-    >>> choose(tokens=1024, features=768, classes=50304)
-    ('chunked', 'the 1024 x 50304 matrix would take 196 MiB; chunks of 192 rows take 37 MiB')
-    """
-    device = torch.device(device)
-    name, itemsize = auto(tokens, classes, device, dtype=dtype), 8 if dtype == torch.float64 else 4
-    rows = min(tokens, chunked.default_chunk_rows(classes, itemsize, device.type))
-    whole, part = (count * classes * itemsize / 2**20 for count in (tokens, rows))
-    if name == "eager":
-        return name, f"the {tokens} x {classes} matrix is small ({whole:.2g} MiB)"
-    if name == "triton":
-        shape = (tokens, features, classes)
-        free, size = triton.free_bytes(device), dtype.itemsize
-        mode = triton.choose_mode(*shape, itemsize=size, free=free)
-        takes = triton.peak_bytes(mode, *shape, itemsize=size) / 2**20
-        known = "" if free is None else f" of {free / 2**20:.0f} free"
-        return name, f"mode {mode} is the fastest that fits: {takes:.0f} MiB{known}, the gradients included"
-    return (
-        name,
-        f"the {tokens} x {classes} matrix would take {whole:.0f} MiB; chunks of {rows} rows take {part:.0f} MiB",
-    )
+__all__ = ["IMPLS", "MODES", "OWN_DTYPES", "LossOptions", "LossOutput", "Problem", "auto", "choose"]

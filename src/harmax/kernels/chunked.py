@@ -1,14 +1,34 @@
-"""The loss a chunk of rows at a time, on any device: no more than (chunk, V) of the (B, V) matrix ever exists.
+"""The loss in chunks of rows, on any device: only (chunk, V) of the (B, V) matrix is in memory at a time.
 
-torch.compile is not used (and not needed): `sweep.py` works in place.
+Per row, with t the softened squared distances, top the nearest class, r_j = t_top / t_j in (0, 1], q_j = r_j^(n/2),
+u_j = -log q_j and Z = sum_j q_j, a target distribution T of mass tau has
+
+    loss = sum_j T_j u_j + tau log Z          G_j = dloss/dt_j = (n / (2 t_top)) r_j (T_j - tau q_j / Z)
+
+r (tau q / Z - T) is written over the distances, and -n / (2 t_top) is kept as one factor per row. Some pairs would
+cancel in the products G W and G^T X: near pairs, the target and the nearest class. They are left out of the products
+and added as G (x - w). All work is in place, so torch.compile is not needed here.
+
+Shape suffixes: B rows, C rows of a chunk or block, V classes, D features, P pairs.
 """
 
-from harmax.kernels import fused
-from harmax.kernels.eager import LossOutput, Problem
-from harmax.kernels.options import LossOptions
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from harmax.kernels.distance import add_pair_gradients, find_near, pair_distances, recentered, squared_norm
+from harmax.kernels.eager import above_floor, absolute_floor, counted, smoothed_probabilities
+from harmax.kernels.problem import Block, LossOptions, Problem, Result, Scale, Wanted
 
 CHUNK_BYTES = {"cpu": 38 * 2**20, "cuda": 256 * 2**20}
-"""Memory of the (chunk, V) matrix when the caller names no chunk: a GPU needs large chunks to be busy."""
+"""Memory of the (chunk, V) matrix when the caller names no chunk. A GPU needs large chunks to be busy."""
+
+BLOCK_ELEMENTS = 2**20
+"""Elements of the element-wise pass at a time on the CPU: its temporary has this size, not the size of the chunk.
+
+On other devices the pass takes the whole chunk at once, because there every call costs a launch.
+"""
 
 
 def default_chunk_rows(classes: int, itemsize: int, device: str) -> int:
@@ -16,8 +36,217 @@ def default_chunk_rows(classes: int, itemsize: int, device: str) -> int:
     return max(16, CHUNK_BYTES.get(device, CHUNK_BYTES["cuda"]) // (classes * itemsize) // 16 * 16)
 
 
-def harmonic_loss(problem: Problem, options: LossOptions) -> LossOutput:
-    """Loss and statistics of a problem, `chunk_rows` rows at a time (by default as many as fit CHUNK_BYTES)."""
+def choose_block(problem: Problem, options: LossOptions) -> Block:
+    """The block of the options: `chunk_rows` rows (by default as many as fit CHUNK_BYTES) and all classes."""
     w_VD = problem.w_VD
     default = default_chunk_rows(w_VD.shape[0], w_VD.element_size(), w_VD.device.type)
-    return fused.loss(problem, "chunked", fused.Block(options.chunk_rows or default, w_VD.shape[0]))
+    return Block(options.chunk_rows or default, w_VD.shape[0])
+
+
+def compute(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Result:
+    """Compute a problem in chunks of `block.rows` rows."""
+    return Sweep(problem, wanted, scale()).run(block.rows)
+
+
+class _Targets(NamedTuple):
+    """The targets T of some rows: `sparse` is the mass on one class, `dense` (if any) the mass on all classes."""
+
+    index_C: Tensor | None
+    ignored_C: Tensor | None
+    sparse_C: Tensor
+    dense_CV: Tensor | None
+
+    def mass(self) -> Tensor:
+        return self.sparse_C if self.dense_CV is None else self.sparse_C + self.dense_CV.sum(1)
+
+    def dot(self, values_CV: Tensor) -> Tensor:
+        """``sum_j T_j values_j``, (C,)."""
+        total_C = torch.zeros_like(self.sparse_C)
+        if self.index_C is not None:
+            total_C = self.sparse_C * values_CV.gather(1, self.index_C[:, None]).squeeze(1)
+        return total_C if self.dense_CV is None else total_C + (self.dense_CV * values_CV).sum(1)
+
+    def at(self, rows_P: Tensor, columns_P: Tensor) -> Tensor:
+        dense_P = 0.0 if self.dense_CV is None else self.dense_CV[rows_P, columns_P]
+        if self.index_C is None:
+            return self.sparse_C[rows_P] + dense_P
+        return torch.where(self.index_C[rows_P] == columns_P, self.sparse_C[rows_P], 0.0) + dense_P
+
+    def mass_off(self, column_C: Tensor) -> Tensor:
+        """Mass on every class but the named one, without subtracting: zero stays zero."""
+        mass_C = torch.zeros_like(self.sparse_C)
+        if self.index_C is not None:
+            mass_C = torch.where(self.index_C == column_C, 0.0, self.sparse_C)
+        if self.dense_CV is not None:
+            mass_C = mass_C + self.dense_CV.scatter(1, column_C[:, None], 0.0).sum(1)
+        return mass_C
+
+
+class _Block(NamedTuple):
+    """Results of some rows whose distances were overwritten by gradient weights."""
+
+    loss_C: Tensor
+    logsumexp_C: Tensor
+    top_C: Tensor
+    factor_C: Tensor
+    """G of a row is this factor times the weights."""
+    dexponent_C: Tensor
+    pair_rows_P: Tensor
+    pair_columns_P: Tensor
+    pair_grad_P: Tensor
+
+
+class Sweep:
+    """One pass over the rows of a problem. `scale_B` is the upstream gradient of each row's loss."""
+
+    def __init__(self, problem: Problem, wanted: Wanted, scale_B: Tensor) -> None:
+        self.problem, self.wanted, self.scale_B = problem, wanted, scale_B
+        self.x_BD, self.w_VD = recentered(problem.x_BD, problem.w_VD)
+        self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), squared_norm(self.w_VD)
+        self.half_exponent = 0.5 * problem.exponent
+        self.indexed = not problem.target.is_floating_point()
+
+    def run(self, chunk_rows: int) -> Result:
+        """Go over all rows, with `chunk_rows` rows of the (B, V) matrix in memory at a time."""
+        x_BD, w_VD = self.x_BD, self.w_VD
+        loss_B, logsumexp_B, dexponent_B = (torch.zeros_like(self.x_norm_B) for _ in range(3))
+        top_B = torch.zeros_like(loss_B, dtype=torch.int64)
+        dx_BD = torch.zeros_like(x_BD) if self.wanted.x else x_BD.new_empty(0)
+        dw_VD = torch.zeros_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
+        column_V = torch.zeros_like(self.w_norm_V)
+        chunk_rows = min(chunk_rows, max(1, len(x_BD)))
+        block_rows = max(1, BLOCK_ELEMENTS // len(w_VD)) if x_BD.device.type == "cpu" else chunk_rows
+        buffer_CV = x_BD.new_empty(chunk_rows, len(w_VD))
+        # One scratch for the whole pass: new memory for every block would cost as much as the arithmetic on it.
+        scratch_CV = x_BD.new_empty(min(block_rows, chunk_rows), len(w_VD))
+        factor_B = torch.zeros_like(loss_B)
+        for start in range(0, len(x_BD), chunk_rows):
+            chunk = slice(start, min(start + chunk_rows, len(x_BD)))
+            products_CV = torch.mm(x_BD[chunk], w_VD.T, out=buffer_CV[: chunk.stop - start])
+            for first in range(chunk.start, chunk.stop, block_rows):
+                rows = slice(first, min(first + block_rows, chunk.stop))
+                block_CV = products_CV[first - start : rows.stop - start]
+                block = self._weigh_block(block_CV, rows, scratch_CV[: len(block_CV)])
+                loss_B[rows], logsumexp_B[rows], top_B[rows] = block.loss_C, block.logsumexp_C, block.top_C
+                if any(self.wanted):
+                    factor_B[rows], dexponent_B[rows] = block.factor_C, block.dexponent_C
+                    self._add_pairs(block, rows, dx_BD, dw_VD)
+            self._multiply(products_CV, factor_B[chunk], chunk, dx_BD, dw_VD, column_V)
+        if self.wanted.w:
+            dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
+        best_B = self.problem.target if self.indexed else self.problem.target.argmax(1)
+        return Result(loss_B, logsumexp_B, top_B == best_B, dx_BD, dw_VD, dexponent_B.sum())
+
+    def _weigh_block(self, s_CV: Tensor, rows: slice, scratch_CV: Tensor) -> _Block:
+        half = self.half_exponent
+        targets = self._targets(rows)
+        near = self._turn_into_distances(s_CV, rows, targets)
+        t_CV = s_CV.add_(self.problem.softening) if self.problem.softening else s_CV
+        t_top_C, top_C = t_CV.min(1)
+        line_C = torch.arange(len(top_C), device=top_C.device)
+        pairs = _distinct(near, (line_C, targets.index_C), (line_C, top_C), width=t_CV.shape[1])
+        t_P = t_CV[pairs]
+
+        r_CV = torch.div(t_top_C[:, None], t_CV, out=t_CV)
+        log_r_CV = torch.log(r_CV, out=scratch_CV)
+        pull_C = -half * targets.dot(log_r_CV)
+        u_CV = -half * log_r_CV if self.wanted.exponent else None
+        q_CV = log_r_CV.mul_(half).exp_()
+        q_CV[line_C, top_C] = 0.0
+        rest_C = q_CV.sum(1)
+        q_CV[line_C, top_C] = 1.0
+
+        mass_C = targets.mass()
+        log_z_C = rest_C.log1p()
+        loss_C = pull_C + mass_C * log_z_C
+        if targets.ignored_C is not None:
+            loss_C = loss_C.masked_fill(targets.ignored_C, 0.0)  # also where the row holds a NaN
+        logsumexp_C = log_z_C - half * t_top_C.log()
+        nothing = loss_C.new_empty(0)
+        if not any(self.wanted):
+            return _Block(loss_C, logsumexp_C, top_C, nothing, nothing, near[0][:0], near[1][:0], nothing)
+
+        scale_C = half * self.scale_B[rows]
+        share_C = mass_C / (1 + rest_C)
+        dexponent_C = torch.zeros_like(loss_C)
+        if u_CV is not None:
+            dexponent_C = self.scale_B[rows] * (pull_C - share_C * (q_CV * u_CV).sum(1)) / self.problem.exponent
+        lines, columns = pairs
+        lead_P = torch.where(
+            columns == top_C[lines],
+            # 1 - p of the nearest class is a sum of small terms: subtracting from 1 would lose it.
+            (share_C * rest_C - targets.mass_off(top_C))[lines],
+            targets.at(lines, columns) - share_C[lines] * q_CV[pairs],
+        )
+        factor_C = -scale_C / t_top_C
+        if targets.dense_CV is None:
+            torch.mul(r_CV, q_CV, out=s_CV)
+            factor_C = factor_C * share_C
+        else:
+            torch.mul(r_CV, q_CV.mul_(share_C[:, None]).sub_(targets.dense_CV), out=s_CV)
+        s_CV[pairs] = 0.0
+        return _Block(loss_C, logsumexp_C, top_C, factor_C, dexponent_C, lines, columns, scale_C[lines] * lead_P / t_P)
+
+    def _targets(self, rows: slice) -> _Targets:
+        problem = self.problem
+        if not self.indexed:
+            dense_CV = smoothed_probabilities(problem._replace(target=problem.target[rows]))
+            return _Targets(None, None, dense_CV.new_zeros(len(dense_CV)), dense_CV)
+        target_C = problem.target[rows]
+        kept_C = target_C != problem.ignore_index
+        count_C = counted(problem._replace(target=target_C))
+        index_C = target_C.masked_fill(~kept_C, 0)
+        if not problem.label_smoothing:
+            return _Targets(index_C, ~kept_C, count_C, None)
+        share_V = torch.ones_like(self.w_norm_V) if problem.weight_V is None else problem.weight_V
+        dense_CV = kept_C[:, None] * (share_V * (problem.label_smoothing / len(share_V)))
+        return _Targets(index_C, ~kept_C, count_C * (1 - problem.label_smoothing), dense_CV)
+
+    def _turn_into_distances(self, s_CV: Tensor, rows: slice, targets: _Targets) -> tuple[Tensor, Tensor]:
+        """Turn products into distances, in place. Near pairs and targets are subtracted; none stays below the floor."""
+        problem = self.problem
+        x_norm_C = self.x_norm_B[rows]
+        torch.add(self.w_norm_V, s_CV, alpha=-2, out=s_CV).add_(x_norm_C[:, None])
+        near = find_near(s_CV, x_norm_C, self.w_norm_V)
+        lines, columns = near
+        if targets.index_C is not None:
+            lines = torch.cat([lines, torch.arange(len(s_CV), device=s_CV.device)])
+            columns = torch.cat([columns, targets.index_C])
+        exact_P = pair_distances(problem.x_BD[rows], problem.w_VD, lines, columns)
+        s_CV[lines, columns] = exact_P
+        hit_P = exact_P == 0
+        if hit_P.any():
+            hit_rows = lines[hit_P].unique()
+            s_CV[hit_rows] = above_floor(s_CV[hit_rows])
+        s_CV.clamp_(min=absolute_floor(s_CV.dtype))
+        return near
+
+    def _add_pairs(self, block: _Block, rows: slice, dx_BD: Tensor, dw_VD: Tensor) -> None:
+        """Add the gradients of the pairs that are left out of the products."""
+        add_pair_gradients(
+            block.pair_grad_P,
+            self.problem.x_BD[rows],
+            self.problem.w_VD,
+            block.pair_rows_P,
+            block.pair_columns_P,
+            dx_BD[rows] if self.wanted.x else None,
+            dw_VD if self.wanted.w else None,
+        )
+
+    def _multiply(
+        self, weights_CV: Tensor, factor_C: Tensor, chunk: slice, dx_BD: Tensor, dw_VD: Tensor, column_V: Tensor
+    ) -> None:
+        """Add the part of a chunk to the wanted gradients: two large products."""
+        x_CD, factor_C1 = self.x_BD[chunk], factor_C[:, None]
+        if self.wanted.x:
+            pull_CD = (weights_CV @ self.w_VD).sub_(weights_CV.sum(1, keepdim=True) * x_CD)
+            dx_BD[chunk].addcmul_(pull_CD, factor_C1, value=-2)
+        if self.wanted.w:
+            dw_VD.addmm_(weights_CV.T, factor_C1 * x_CD, alpha=-2)
+            column_V.addmv_(weights_CV.T, factor_C)
+
+
+def _distinct(*lists: tuple[Tensor, Tensor | None], width: int) -> tuple[Tensor, Tensor]:
+    """Merge lists of (rows, columns), each pair once. A list without columns is left out."""
+    flat = torch.cat([rows * width + columns for rows, columns in lists if columns is not None]).unique()
+    return flat // width, flat % width

@@ -1,8 +1,8 @@
-"""Squared Euclidean distances, and their gradients, that stay right next to a center.
+"""Squared Euclidean distances, and their gradients, that are exact next to a center too.
 
-``|x|^2 + |w|^2 - 2 x.w`` cancels when x is close to w. Pairs whose result is small against their norms ("near pairs")
-are therefore computed again by subtraction, in the distance and in its gradient alike. How many there are depends on
-the data, so that part lives in custom operators that compile, vmap and export treat as one opaque node.
+``|x|^2 + |w|^2 - 2 x.w`` cancels when x is close to w. Pairs whose result is small compared with their norms are called
+near pairs. They are computed again by subtraction, in the distance and in its gradient. How many near pairs exist
+depends on the data. So this part is in custom operators, which compile, vmap and export treat as one opaque node.
 
 Shape suffixes: B rows, V centers, D features, P pairs.
 """
@@ -18,17 +18,17 @@ from torch import Tensor
 from harmax.kernels.operators import with_rules, with_true_products, without_autocast
 
 NEAR = 0.05
-"""A pair is near when s <= NEAR (|x|^2 + |w|^2); above it, float32 products are right to a few 1e-7."""
+"""A pair is near when s <= NEAR (|x|^2 + |w|^2). For other pairs float32 products are right to a few 1e-7."""
 
 DIRECT_ELEMENTS = 2**20
-"""Largest B * V * D for which the differences x - w are formed outright (4 MiB in float32)."""
+"""Largest B * V * D for which all differences x - w are stored (4 MiB in float32)."""
 
 PAIR_ELEMENTS = 2**20
-"""Largest temporary, in elements, of work whose size depends on the data."""
+"""Largest temporary tensor, in elements, of work whose size depends on the data."""
 
 
 def squared_norm(x_BD: Tensor) -> Tensor:
-    """Row-wise ``|x|^2``, (B,), in blocks so that no second matrix of x's size exists."""
+    """Row-wise ``|x|^2``, (B,), in blocks, so that no second matrix of the size of x is needed."""
     norm_B = x_BD.new_empty(len(x_BD))
     rows = max(1, PAIR_ELEMENTS // max(1, x_BD.shape[1]))
     scratch = x_BD.new_empty(min(rows, len(x_BD)), x_BD.shape[1])
@@ -39,7 +39,10 @@ def squared_norm(x_BD: Tensor) -> Tensor:
 
 
 def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """Subtract the mean center from both where it dominates: distances keep, cancellation goes."""
+    """Subtract the mean center from both where it is larger than the spread of the centers.
+
+    Subtracting a common vector leaves distances unchanged and avoids cancellation.
+    """
     mean_D = w_VD.mean(0)
     spread = squared_norm(w_VD).mean() - mean_D.square().sum()
     if mean_D.square().sum() <= spread:
@@ -49,7 +52,7 @@ def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
 
 def find_near(s_BV: Tensor, x_norm_B: Tensor, w_norm_V: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns, (P,) each, of the near pairs of a block of squared distances."""
-    # One comparison a row settles the usual case in which a row has no near pair at all.
+    # One comparison per row is enough in the usual case, in which a row has no near pair.
     suspects = (s_BV.amin(1) <= NEAR * (x_norm_B + w_norm_V.max())).nonzero().squeeze(1)
     found = []
     for rows in suspects.split(max(1, PAIR_ELEMENTS // s_BV.shape[1])):
@@ -86,7 +89,7 @@ def add_pair_gradients(
     dx_BD: Tensor | None,
     dw_VD: Tensor | None,
 ) -> None:
-    """Add ``2 g (x - w)`` to dx and take it from dw, in place, for listed pairs."""
+    """Add ``2 g (x - w)`` to dx and subtract it from dw, in place, for listed pairs."""
     for block, difference_PD in pair_differences(x_BD, w_VD, rows_P, columns_P):
         step_PD = difference_PD.mul_(2 * grad_P[block, None])
         if dx_BD is not None:
@@ -145,7 +148,7 @@ def _save_gradient(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, T
 
 def _gradient_backward(ctx: Any, a_BD: Tensor, b_VD: Tensor) -> tuple[Tensor, None, Tensor, Tensor]:
     # The gradient is bilinear in g and (x, w): <a, dx> + <b, dw> = 2 sum_ij g_ij (a_i - b_j).(x_i - w_j). Only
-    # differences count, so a common shift is taken out. Near pairs are not treated apart: see the guide.
+    # differences matter, so a common shift is removed. Near pairs are not treated separately: see the guide.
     g_BV, x_BD, w_VD = ctx.saved_tensors
     (x_BD, w_VD), (a_BD, b_VD) = (
         (p - q.detach().mean(0), q - q.detach().mean(0)) for p, q in ((x_BD, w_VD), (a_BD, b_VD))
@@ -162,7 +165,7 @@ _gradient = with_rules(_gradient_op, _gradient_backward, _save_gradient)
 
 
 def certainly_at_most(size: Any, limit: int) -> bool:
-    """Tell whether a size, symbolic or not, is known to be at most the limit."""
+    """Whether a size, symbolic or not, is known to be at most the limit."""
     if isinstance(size, int):
         return size <= limit
     # A size that is symbolic under export or dynamic compilation must not become a guard.
@@ -173,11 +176,11 @@ def certainly_at_most(size: Any, limit: int) -> bool:
 
 @contextmanager
 def direct_distances() -> Iterator[None]:
-    """Form differences outright at any size in this block.
+    """Inside this context, compute all differences x - w at any size, without the custom operators.
 
-    For functions that are written out as one graph: compiled, the differences are never stored, while an operator whose
-    work depends on the data can neither be fused nor recorded on a GPU. Other threads form them outright meanwhile too:
-    right, if not lean. (A variable of the context would break graphs of torch.compile.)
+    It is for functions that become one graph. Compiled, the differences are never stored. An operator whose work
+    depends on the data can be neither fused nor recorded on a GPU. Other threads are affected meanwhile: their results
+    stay right and need more memory. (A context variable would break graphs of torch.compile.)
     """
     global DIRECT_ELEMENTS
     before, DIRECT_ELEMENTS = DIRECT_ELEMENTS, sys.maxsize

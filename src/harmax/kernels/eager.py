@@ -6,71 +6,43 @@ Shape suffixes: B rows, V classes, D features.
 """
 
 import math
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from harmax.kernels.distance import squared_distance_matrix
-from harmax.kernels.options import LossOptions
-
-
-class Problem(NamedTuple):
-    """One loss to compute: flattened tensors and what `F.cross_entropy` would be told.
-
-    All of one dtype, float32 or float64, except for `triton`, which takes x and w in their own.
-    """
-
-    x_BD: Tensor
-    w_VD: Tensor
-    target: Tensor
-    """Class indices (B,) or class probabilities (B, V)."""
-    exponent: float | Tensor
-    """The power of the distance; a tensor is 0-d."""
-    softening: float
-    weight_V: Tensor | None
-    ignore_index: int
-    label_smoothing: float
-    reduction: str
-
-
-class LossOutput(NamedTuple):
-    """The loss, and per row the log-sum-exp of the logits and whether the nearest center is the target's."""
-
-    loss: Tensor
-    logsumexp: Tensor
-    hit: Tensor
+from harmax.kernels.problem import LossOptions, LossOutput, Problem
 
 
 def hit_floor(dtype: torch.dtype) -> float:
-    """What a squared distance of exactly zero counts as, in units of the smallest positive one of its row.
+    """The value that replaces a squared distance of exactly zero, in units of the smallest positive one of its row.
 
-    Relative to the row's own distances it lies below every real one, and scaling or shifting x and w together changes
-    nothing. float32: 1e-19, a distance of 3e-10; float64: 1e-154.
+    It is relative to the row's own distances. So it lies below every real one, and scaling or shifting x and w together
+    changes nothing. float32: 1e-19, a distance of 3e-10; float64: 1e-154.
     """
     return math.sqrt(torch.finfo(dtype).tiny)
 
 
 def absolute_floor(dtype: torch.dtype) -> float:
-    """Smallest squared distance there is: 1 / s times any exponent stays finite."""
+    """The smallest squared distance used anywhere: 1 / s times any exponent stays finite."""
     return torch.finfo(dtype).tiny * 2**13
 
 
 def above_floor(s_BV: Tensor) -> Tensor:
-    """Squared distances, (..., V), with exact zeros lifted, so that logarithm and inverse are finite."""
+    """Squared distances, (..., V), with exact zeros raised to a floor, so that logarithm and inverse are finite."""
     with torch.no_grad():
         nearest_B1 = s_BV.masked_fill(s_BV == 0, torch.inf).amin(-1, keepdim=True)
         floor_B1 = (hit_floor(s_BV.dtype) * nearest_B1.nan_to_num(nan=torch.nan, posinf=0.0)).clamp(
             min=absolute_floor(s_BV.dtype)
         )
         lift_BV = (floor_B1 - s_BV).clamp(min=0)
-    # Added, not clamped: the gradient there still is that of the distance, which vanishes at a hit.
+    # Added, not clamped: the gradient is still that of the distance, which is zero where the distance is zero.
     return s_BV + lift_BV
 
 
 def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float) -> Tensor:
-    """Squared distances, zeros lifted, plus the softening, (B, V)."""
+    """Squared distances, zeros raised to the floor, plus the softening, (B, V)."""
     return above_floor(squared_distance_matrix(x_BD, w_VD)) + softening
 
 
@@ -89,10 +61,10 @@ def log_probabilities(t_BV: Tensor, exponent: float | Tensor) -> tuple[Tensor, T
     t_top_B1 = t_BV.gather(1, top_B1)
     difference_BV = t_BV.log() - t_top_B1.log()
     with torch.no_grad():
-        # log of the ratio is exact where the difference of two large logarithms is not. The gradient of the difference
-        # is fine, and cannot overflow; nor can the difference itself, which stays where the ratio is out of range.
+        # The log of the ratio is exact where the difference of two large logarithms is not. The difference gives the
+        # gradient, which cannot overflow, and the value where the ratio is out of range.
         gain_BV = ((t_BV / t_top_B1).log() - difference_BV).nan_to_num(0.0, 0.0, 0.0)
-    # The top class is a constant 0: its gradient reaches t_top through the others alone, free of cancellation.
+    # The top class is a constant 0. Its gradient reaches t_top through the other classes, without cancellation.
     u_BV = (0.5 * exponent * (difference_BV + gain_BV)).masked_fill(is_top_BV, 0.0)
     rest_B1 = (-u_BV).exp().masked_fill(is_top_BV, 0.0).sum(1, keepdim=True)
     return -(u_BV + rest_B1.log1p()), top_B1.squeeze(1)
@@ -114,7 +86,7 @@ def _indexed_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
 
 
 def counted(problem: Problem) -> Tensor:
-    """What each row counts for in the mean, (B,): its class weight, or 1; 0 where the target index is ignored."""
+    """The weight of each row in the mean, (B,): its class weight, or 1; 0 where the target index is ignored."""
     kept_B = problem.target != problem.ignore_index
     if problem.weight_V is None:
         return kept_B.to(torch.promote_types(problem.x_BD.dtype, torch.float32))
@@ -137,7 +109,7 @@ def _probability_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
 
 
 def harmonic_loss(problem: Problem, options: LossOptions | None = None) -> LossOutput:
-    """Loss and statistics of a problem; the options are for implementations that have a choice."""
+    """Loss and statistics of a problem. This implementation has no options."""
     t_BV = softened_distance(problem.x_BD, problem.w_VD, problem.softening)
     log_p_BV, top_B = log_probabilities(t_BV, problem.exponent)
     indexed = not problem.target.is_floating_point()

@@ -1,4 +1,4 @@
-"""What every custom operator here needs: exact products inside, and rules for autograd, vmap and torch.func."""
+"""Parts that every custom operator here needs: exact products inside, and rules for autograd, vmap and torch.func."""
 
 import contextlib
 import functools
@@ -14,8 +14,8 @@ _Result = TypeVar("_Result")
 
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[None]:
-    """Context in which products keep the dtype of their operands, whatever region the caller is in."""
-    if device.type == "meta":  # computes nothing, and autocast refuses its name
+    """Context in which products keep the dtype of their operands, also inside a caller's autocast region."""
+    if device.type == "meta":  # it computes nothing, and autocast refuses its name
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)
 
@@ -25,10 +25,10 @@ def _on(device: torch.device) -> contextlib.AbstractContextManager[None]:
 
 
 class _FullPrecision:
-    """Float32 products in float32, while any thread is inside: the setting is one for the whole process.
+    """Computes float32 products in float32 while any thread is inside: the setting is one for the whole process.
 
-    The first to enter turns off TF32 and bf16 shortcuts, which round the products that the distance cancels; the last
-    to leave turns them on again.
+    TF32 and bf16 shortcuts round products that almost cancel in a distance. The first thread to enter turns them off,
+    the last one to leave turns them on again.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _FullPrecision:
 
     def _raise_precision(self) -> None:
         if hasattr(torch.backends.cuda.matmul, "fp32_precision"):
-            # Not the older setting: torch refuses to read it once a program has used this one.
+            # Not the older setting: torch refuses to read it after a program has used this one.
             for matmul in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):  # type: ignore[attr-defined]
                 if matmul.fp32_precision not in ("none", "ieee"):
                     self._restore.callback(setattr, matmul, "fp32_precision", matmul.fp32_precision)
@@ -75,7 +75,7 @@ def with_true_products(body: Callable[_Params, _Result]) -> Callable[_Params, _R
 
 
 def _loop_over_batch(op: Callable[..., Any]) -> Callable[..., Any]:
-    """Make the vmap rule that calls an operator once per sample and stacks what comes back."""
+    """Make the vmap rule that calls an operator once per sample and stacks the results."""
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
         def sample(index: int) -> Any:
@@ -90,19 +90,19 @@ def _loop_over_batch(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor stands for several, or for a level of a torch.func transform: it cannot be looked at."""
+    """Whether a tensor stands for a batch or for a level of a torch.func transform. Its values cannot be read then."""
     functorch = torch._C._functorch
     return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 
 
 def is_traced(tensor: Tensor) -> bool:
-    """Whether looking at a tensor's value would break a graph or a transform."""
+    """Whether reading a tensor's values would break a graph or a transform."""
     return torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter) or is_wrapped(tensor)
 
 
 def tracks_gradient(tensor: Tensor) -> bool:
-    """Whether a gradient may be asked for, by autograd or by a torch.func transform around us."""
-    if torch.compiler.is_compiling():  # which cannot look through the wrappers, but knows whether there are any
+    """Whether autograd or a surrounding torch.func transform may ask for the tensor's gradient."""
+    if torch.compiler.is_compiling():  # it cannot look through the wrappers, but knows whether there are any
         return tensor.requires_grad or torch._C._are_functorch_transforms_active()
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         if tensor.requires_grad:
@@ -114,8 +114,8 @@ def tracks_gradient(tensor: Tensor) -> bool:
 def with_rules(op: Any, rule: Callable[..., Any], save: Callable[..., None] | None = None) -> Callable[..., Any]:
     """Register a backward rule and a vmap rule with a custom operator; return a function for torch.func as well.
 
-    An operator's registered autograd rule is refused inside torch.func.grad, where an autograd.Function of the same
-    rule is accepted; vmap goes through the registered rule in both cases.
+    torch.func.grad refuses an operator's registered autograd rule, but accepts an autograd.Function with the same rule.
+    vmap uses the registered rule in both cases.
     """
     op.register_autograd(rule, setup_context=save)
     op.register_vmap(_loop_over_batch(op))
@@ -131,7 +131,7 @@ def with_rules(op: Any, rule: Callable[..., Any], save: Callable[..., None] | No
 
     @functools.wraps(op._init_fn)
     def call(*args: Any) -> Any:
-        # The operator's own rule is found by asking its schema for each argument, 60 us before the device has work.
+        # Without the autograd.Function torch asks the schema about each argument: 60 us in which the device is idle.
         plain = torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
         return op(*args) if plain else Transformable.apply(*args)
 

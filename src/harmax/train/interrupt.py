@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish that is granted at the end of a step."""
+"""Ctrl-C that takes effect at the end of a step."""
 
 import signal
 import threading
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Interrupts:
-    """A context manager in which the first SIGINT or SIGTERM only sets `wanted`; the next one acts as ever.
+    """A context manager in which the first SIGINT or SIGTERM only sets `wanted`; the next one acts as usual.
 
     Args:
-        patient: whether the next ones do no more either. torchrun passes on what its processes have got themselves,
-            and ends those that take too long.
+        patient: whether later signals do nothing more either. torchrun repeats signals that its processes have
+            received themselves, and kills processes that take too long.
 
     >>> with Interrupts() as interrupts:
     ...     signal.raise_signal(signal.SIGINT)
@@ -24,7 +24,7 @@ class Interrupts:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "Interrupts":
-        if threading.current_thread() is threading.main_thread():  # nowhere else may handlers be set
+        if threading.current_thread() is threading.main_thread():  # handlers can be set nowhere else
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._note)
         return self

@@ -1,4 +1,4 @@
-"""Where metrics can go besides metrics.jsonl, if its library is installed and its name is given."""
+"""Other places for metrics besides metrics.jsonl: libraries that are used if installed and named."""
 
 import importlib
 import importlib.util
@@ -19,11 +19,11 @@ class Logger(Protocol):
         """Take one line."""
 
     def close(self) -> None:
-        """Finish, however the run ended."""
+        """Finish, however the run has ended."""
 
 
 class TensorBoardLogger:
-    """Scalars in OUTPUT/tensorboard; what a run logged after the checkpoint it goes on from is shown no more."""
+    """Scalars in OUTPUT/tensorboard; after a resume, what was logged beyond the checkpoint is no longer shown."""
 
     def __init__(self, spec: RunSpec, output: Path, done: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -35,7 +35,7 @@ class TensorBoardLogger:
         for name, value in record.items():
             if name != "step":
                 self._writer.add_scalar(name, value, record["step"])
-        self._writer.flush()  # a run that is killed goes on after its checkpoint, and what came before must be there
+        self._writer.flush()  # a killed run resumes after its checkpoint, and everything before must be there
 
     def close(self) -> None:
         """Write what is buffered."""
@@ -43,16 +43,16 @@ class TensorBoardLogger:
 
 
 class WandbLogger:
-    """A run of Weights & Biases, named like the output folder; a run that goes on is the same run there."""
+    """A run of Weights & Biases, named like the output folder; a resumed run continues the same one."""
 
     def __init__(self, spec: RunSpec, output: Path, done: int) -> None:
         wandb = importlib.import_module("wandb")
-        # Folders of one name, on another disk or another machine, are other runs.
+        # Folders of the same name on another disk or machine are other runs.
         own = output / "wandb.id"
         if not own.is_file():
             write_atomically(own, uuid.uuid4().hex[:8].encode())
         name, settings = output.resolve().name, {"dir": str(output), "config": spec.identity}
-        # Steps that come again after a kill are the same numbers, and wandb leaves them out.
+        # Steps that are repeated after a kill have the same numbers, and wandb ignores them.
         self._run = wandb.init(project="harmax", name=name, id=own.read_text(), resume="allow", **settings)
 
     def __call__(self, record: dict[str, Any]) -> None:
@@ -64,7 +64,7 @@ class WandbLogger:
         self._run.finish()
 
 
-# Each takes a spec, the run's folder and the steps it has done.
+# Each takes the specification, the run's folder and the number of steps done.
 LOGGERS: dict[str, Callable[[RunSpec, Path, int], Logger]] = {
     "tensorboard": TensorBoardLogger,
     "wandb": WandbLogger,
@@ -72,12 +72,12 @@ LOGGERS: dict[str, Callable[[RunSpec, Path, int], Logger]] = {
 
 
 def check_loggers(names: tuple[str, ...]) -> None:
-    """Refuse names that mean nothing, and libraries that are not there."""
+    """Refuse unknown names and libraries that are not installed."""
     for name in names:
         if name not in LOGGERS:
             raise ValueError(unknown("logger", name, LOGGERS))
         if importlib.util.find_spec(name) is None:
             raise ValueError(
-                f"`{name}` must be installed to log there, and it is not; run `pip install {name}`, or leave it out: "
-                "metrics.jsonl is always written."
+                f"`{name}` is not installed; run `pip install {name}`, or leave out --log {name}: metrics.jsonl is "
+                "always written."
             )

@@ -1,5 +1,6 @@
-"""What a run measures: metrics.jsonl, the cost of a token, the memory."""
+"""metrics.jsonl: one JSON object per logged step, repaired to the step of the checkpoint when a run is resumed."""
 
+import hashlib
 import resource
 import sys
 from pathlib import Path
@@ -7,64 +8,95 @@ from typing import Any
 
 import torch
 
-from harmax.files import from_json, to_json, write_atomically
-from harmax.train.spec import PretrainSpec
-
-# bf16 products of dense matrices, FLOP/s, by the makers' sheets. The first name that occurs in the device's counts.
-PEAK_FLOPS = {
-    "H200": 989e12,
-    "H100 PCIe": 756e12,
-    "H100": 989e12,
-    "A100": 312e12,
-    "L40S": 362e12,
-    "RTX 4090": 165e12,
-}
+from harmax.errors import DamagedError
+from harmax.files import digest, from_json, to_json, write_atomically
 
 
 class MetricsFile:
-    """A file of one JSON object a line, one line a step, that goes on after a checkpoint's step."""
+    """A file that lines are appended to.
 
-    def __init__(self, path: Path, after: int) -> None:
+    Args:
+        path: the file.
+        lines: its lines so far; whatever else the file holds is deleted.
+    """
+
+    def __init__(self, path: Path, lines: bytes = b"") -> None:
         self.path = path
-        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
-        kept = []
-        for line in lines:
-            # What was written after the checkpoint comes again; a crash may have left half a line.
-            if not line.endswith(b"\n") or from_json(line)["step"] > after:
-                break
-            kept.append(line)
-        write_atomically(path, b"".join(kept))
+        self._bytes, self._hash = len(lines), hashlib.sha256(lines)
+        self.last: dict[str, Any] | None = from_json(lines.splitlines()[-1]) if lines else None
+        """The last line."""
+        if not path.is_file() or path.read_bytes() != lines:
+            write_atomically(path, lines)
+
+    @property
+    def digest(self) -> str:
+        """Length and checksum of all lines so far."""
+        return f"{self._bytes} bytes, sha256 {self._hash.hexdigest()}"
 
     def add(self, record: dict[str, Any]) -> None:
         """Append one line."""
-        with self.path.open("a") as file:
-            file.write(to_json(record) + "\n")
+        line = f"{to_json(record)}\n".encode()
+        try:
+            with self.path.open("ab") as file:
+                file.write(line)
+        except OSError as error:
+            raise OSError(
+                f"{self.path} could not be written ({error}); make room, and the same command resumes the run."
+            ) from error
+        self.last = record
+        self._bytes += len(line)
+        self._hash.update(line)
 
 
-def flops_per_token(spec: PretrainSpec, parameters: int) -> float:
-    """Floating-point operations that training spends on a token: 6 N + 12 layers x features x context.
+def lines_until(path: Path, step: int, written: str | None) -> tuple[bytes, str | None]:
+    """Return the lines of metrics.jsonl up to a checkpoint's step, and what to know about them.
 
     Args:
-        spec: the model's sizes.
-        parameters: all of them, a tied matrix once; lookups (positions, an untied embedding) are taken off here.
-
-    >>> f"{flops_per_token(PretrainSpec(), 124_475_904):.3g}"
-    '8.55e+08'
+        path: the file.
+        step: that of the checkpoint; 0 for none.
+        written: length and checksum of the file when the checkpoint was written; None where they are not known.
     """
-    lookups = spec.context * spec.n_embd + (0 if spec.tied else spec.vocab * spec.n_embd)
-    return 6 * (parameters - lookups) + 12 * spec.n_layer * spec.n_embd * spec.context
+    if not step:
+        return b"", None
+    if not path.is_file():
+        raise DamagedError(
+            f"{path} is missing, and the checkpoint of step {step} belongs to it; put it back, or create an empty file "
+            "of that name to resume without the earlier lines."
+        )
+    data = path.read_bytes()
+    if written is not None:
+        known = data[: int(written.partition(" ")[0])]
+        if digest(known) == written:
+            return known, None
+    lines = _valid_lines(path, data, step)
+    caution = (
+        f"{path} is not what was written up to the checkpoint of step {step}; {len(lines)} lines are kept, one per "
+        "step; copy the file back from a backup if its numbers matter."
+    )
+    return b"".join(line for _, line in sorted(lines.items())), None if written is None else caution
 
 
-def peak_flops(device: torch.device, dtype: str) -> float | None:
-    """FLOP/s that a device could do, where that is known."""
-    if device.type != "cuda" or dtype != "bf16":
-        return None
-    name = torch.cuda.get_device_name(device)
-    return next((peak for known, peak in PEAK_FLOPS.items() if known in name), None)
+def _valid_lines(path: Path, data: bytes, last: int) -> dict[int, bytes]:
+    """Return the first line of every step up to the last one."""
+    lines: dict[int, bytes] = {}
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        if not line.endswith(b"\n"):  # cut short by a kill
+            break
+        try:
+            step = from_json(line)["step"]
+            if not isinstance(step, int):
+                raise TypeError(f"step {step!r}")
+        except (ValueError, TypeError, LookupError) as error:
+            raise DamagedError(
+                f"line {number} of {path} is not a line of metrics ({error}); delete that line to resume without it."
+            ) from error
+        if step <= last:
+            lines.setdefault(step, line)
+    return lines
 
 
 def memory_gib(device: torch.device) -> float:
-    """Most memory held so far: of the GPU as torch counts it, else of the process."""
+    """Return the largest amount of memory held so far: of the GPU as torch counts it, else of the process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**30
     unit = 1 if sys.platform == "darwin" else 2**10

@@ -1,12 +1,13 @@
-"""The processes of a run: who this one is, what they agree on, and how a model is spread over them."""
+"""The processes of a run: which one this is, what they agree on, and how a model is distributed over them."""
 
 import gc
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from harmax.environment import choose_device
 
 GRAPHS = 256
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and speaks."""
+        """Whether this process writes files and prints messages."""
         return self.rank == 0
 
     def total(self, values: Tensor) -> Tensor:
@@ -39,22 +41,28 @@ class World:
             dist.all_reduce(values)
         return values
 
-    def wait(self) -> None:
-        """Go on once everyone is here."""
-        if dist.is_initialized():
-            dist.barrier()
-
-    def tell(self, message: str | None) -> str | None:
-        """Return what the first process says, on every process."""
+    def tell(self, value: T) -> T:
+        """Return the first process's value on every process."""
         if not dist.is_initialized():
-            return message
-        box = [message]
+            return value
+        box = [value]
         dist.broadcast_object_list(box, src=0, device=self.device)
         return box[0]
 
+    def lead(self, action: Callable[[], object]) -> None:
+        """Do something on the first process alone, while the others wait; its error is raised on every process."""
+        failure: OSError | ValueError | None = None
+        if self.leads:
+            try:
+                action()
+            except (OSError, ValueError) as error:
+                failure = error
+        if (failure := self.tell(failure)) is not None:
+            raise failure
+
 
 class RunSpec(Protocol):
-    """What these functions ask of a spec, whatever it trains."""
+    """The fields that every specification has, whatever it trains."""
 
     @property
     def engine(self) -> str:
@@ -63,6 +71,22 @@ class RunSpec(Protocol):
     @property
     def compile(self) -> bool:
         """Whether to compile the model."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+
+    @property
+    def log_every(self) -> int:
+        """Steps between lines of metrics."""
+
+    @property
+    def checkpoint_every(self) -> int:
+        """Steps between checkpoints."""
+
+    @property
+    def keep(self) -> int:
+        """Number of checkpoints to keep."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -104,11 +128,11 @@ def joined(spec: RunSpec, device: str | None = None) -> Iterator[World]:
 
 
 def spread(loss: nn.Module, spec: RunSpec, world: World, *, blocks: Iterable[nn.Module] = ()) -> nn.Module:
-    """Put a model on its device and hand it to the engine; its parameters are final afterwards.
+    """Move a model to its device and hand it to the engine; its parameters are final afterwards.
 
     Args:
         loss: the model with its loss.
-        spec: says which engine.
+        spec: names the engine.
         world: the processes.
         blocks: parts that fsdp gathers one at a time.
     """
@@ -132,7 +156,7 @@ def spread(loss: nn.Module, spec: RunSpec, world: World, *, blocks: Iterable[nn.
 
 
 def _make_room_for_graphs() -> None:
-    """Let the graphs of several runs of a process lie side by side: beyond its limit torch quietly compiles no more."""
+    """Raise torch's limit on compiled graphs, which all runs of a process share: beyond it nothing is compiled."""
     import torch._dynamo.config as config
 
     for limit in ("recompile_limit", "accumulated_recompile_limit"):
@@ -140,7 +164,7 @@ def _make_room_for_graphs() -> None:
 
 
 def without_exchange(module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Surround a backward pass whose gradients are only added up; those of the `last` are exchanged."""
+    """Surround a backward pass whose gradients are only added up; those of the `last` one are exchanged."""
     if isinstance(module, DistributedDataParallel):
         return nullcontext() if last else module.no_sync()
     if isinstance(module, FSDPModule):
@@ -149,12 +173,23 @@ def without_exchange(module: nn.Module, last: bool) -> AbstractContextManager[No
 
 
 def gather_no_longer(module: nn.Module) -> None:
-    """Spread parameters out again after a pass without a backward pass, which would have done it."""
+    """Shard parameters again after a forward pass without a backward pass, which would have done it."""
     if isinstance(module, FSDPModule):
         module.reshard()
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """Gather a parameter that may be spread over processes; every process must ask."""
+    """Gather a parameter that may be sharded over processes; every process must call this."""
     tensor = tensor.detach()
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def autocast(dtype: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which a specification's `dtype`, bf16 or float32, is used for products."""
+    return nullcontext() if dtype == "float32" else torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def send(array: np.ndarray, device: torch.device) -> Tensor:
+    """Copy an array to a device without waiting for it."""
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -52,10 +52,10 @@ def test_ctrl_c_says_where_it_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(ShowSteps, "__call__", interrupt)
     assert call("smoke", *QUICK, "--output", str(tmp_path)) == 130
-    assert capsys.readouterr().err.splitlines()[-1] == "harmax: stopped; the same command goes on after step 2."
+    assert capsys.readouterr().err.splitlines()[-1] == "harmax: stopped; the same command resumes after step 2."
     monkeypatch.undo()
     assert call("smoke", *QUICK, "--output", str(tmp_path)) == 0
-    assert capsys.readouterr().err.splitlines()[0] == "going on after step 2"
+    assert capsys.readouterr().err.splitlines()[0] == "resuming after step 2"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from harmax.train.checkpoint_folder import find_checkpoints
+from harmax.train.checkpoint import find_checkpoints
 from harmax.train.vision.data import open_images
 from harmax.train.vision.train import train_classifier
 from harmax.train.world import World

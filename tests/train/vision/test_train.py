@@ -15,10 +15,11 @@ from transformers import AutoModelForImageClassification, ResNetForImageClassifi
 from harmax import HarmonicHead
 from harmax.data.images import load_images
 from harmax.errors import DamagedError
-from harmax.train.checkpoint_folder import find_checkpoints
+from harmax.train.checkpoint import find_checkpoints
+from harmax.train.loop import Training
 from harmax.train.vision.data import ResidentData, generate_images, open_images
 from harmax.train.vision.model import features, load_classifier
-from harmax.train.vision.train import VisionTraining, train_classifier
+from harmax.train.vision.train import VisionRecipe, train_classifier
 from harmax.train.world import World, joined
 from train.vision.small import assert_same, curve, folder_spec, lines, spec, weights, write_pictures
 
@@ -138,11 +139,12 @@ def test_numbers_that_are_none_stop_the_run_and_keep_the_checkpoint(tmp_path: Pa
     def poison(record: dict[str, Any]) -> None:
         if record["step"] == 9:
             with torch.no_grad():
-                training.model.classifier[1].weight[0, 0] = math.nan
+                recipe.model.classifier[1].weight[0, 0] = math.nan
 
-    with joined(spec(), "cpu") as world:  # type: ignore[arg-type]  # it asks for the engine alone
-        training = VisionTraining(spec(), tmp_path, world)
-        with pytest.raises(FloatingPointError, match=r"the loss must be finite, got nan .* step 7 is kept"):
+    with joined(spec(), "cpu") as world:
+        recipe = VisionRecipe(spec(), world)
+        training = Training(recipe, tmp_path)
+        with pytest.raises(FloatingPointError, match=r"non-finite loss at step 1\d or .* step 7 is kept"):
             training.run(poison)
     assert find_checkpoints(tmp_path / "checkpoints")[-1].step == 7
 
@@ -150,12 +152,27 @@ def test_numbers_that_are_none_stop_the_run_and_keep_the_checkpoint(tmp_path: Pa
 @pytest.mark.parametrize("fields", [{"lr": 0.3}, {"head": "linear"}, {"micro_batch": 32}, {"padding": 0}])
 def test_a_checkpoint_of_another_spec_is_refused(run: Path, fields: dict[str, Any]) -> None:
     (name,) = fields
-    with pytest.raises(ValueError, match=rf"`{name}` .* there and .* here; give the same to go on"):
+    with pytest.raises(ValueError, match=rf"`{name}` \(.* there, .* here\); give the same values"):
         train_classifier(spec(**fields), run, device="cpu")
+
+
+def test_another_schedule_resumes_if_asked_to(run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    shutil.copytree(run, output)
+    shutil.rmtree(output / "checkpoints" / "step-00000032")
+    lower = spec(lr=0.01, warmup=1.0)
+    with pytest.raises(ValueError, match=r"`lr` \(0.2 there, 0.01 here\), .* or add --change-schedule to resume"):
+        train_classifier(lower, output, device="cpu")
+    with pytest.raises(ValueError, match=r"`momentum` \(0.9 there, 0.5 here\); give the same values, or ano[^,]*$"):
+        train_classifier(spec(momentum=0.5), output, device="cpu", change_schedule=True)
+    train_classifier(lower, output, device="cpu", change_schedule=True)
+    assert curve(output)[:-2] == curve(run)[:-2]  # up to step 28
+    assert curve(output)[-1]["lr"] < curve(run)[-3]["lr"] / 10
 
 
 def test_how_often_may_change(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "checkpoints" / "step-00000028", tmp_path / "checkpoints" / "step-00000028")
+    shutil.copy(run / "metrics.jsonl", tmp_path)
     train_classifier(spec(log_every=100, keep=1, channels_last=False), tmp_path, device="cpu")
     assert [found.step for found in find_checkpoints(tmp_path / "checkpoints")] == [32]
 
@@ -163,8 +180,11 @@ def test_how_often_may_change(run: Path, tmp_path: Path) -> None:
 def test_a_checkpoint_of_other_images_is_refused(run: Path) -> None:
     train, test = generate_images(512, start=1), generate_images(256, start=513)
     data = ResidentData(spec(), train, test, ALONE)
-    with pytest.raises(ValueError, match="512 images there and 512 others here"):
-        VisionTraining(spec(), run, ALONE, data=data)
+    with pytest.raises(ValueError, match="written with other data: its train split has the checksum '512 images, sha"):
+        Training(VisionRecipe(spec(), ALONE, data=data), run)
+    data = ResidentData(spec(), generate_images(512), test, ALONE)
+    with pytest.raises(ValueError, match="written with other data: its test split has the checksum '256 images, sha"):
+        Training(VisionRecipe(spec(), ALONE, data=data), run)
 
 
 def test_pictures_may_move_but_not_change_during_a_run(pictures: Path, tmp_path: Path) -> None:
@@ -173,17 +193,17 @@ def test_pictures_may_move_but_not_change_during_a_run(pictures: Path, tmp_path:
     shutil.copytree(pictures, tmp_path / "moved")
     train_classifier(folder_spec(tmp_path / "moved", **fields), tmp_path / "run", device="cpu")
     shutil.copy(pictures / "val" / "red" / "0.png", tmp_path / "moved" / "train" / "red" / "0.png")
-    with pytest.raises(ValueError, match="48 images there and 48 others here"):
+    with pytest.raises(ValueError, match="its train split has the checksum '48 images"):
         train_classifier(folder_spec(tmp_path / "moved", **fields), tmp_path / "run", device="cpu")
 
 
 def test_a_damaged_checkpoint_is_named(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
-    path = tmp_path / "run" / "checkpoints" / "step-00000032" / "state.safetensors"
+    (path,) = (tmp_path / "run" / "checkpoints" / "step-00000032").glob("*.safetensors")
     data = bytearray(path.read_bytes())
     data[-5] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DamagedError, match=r"must be what was written, got other bytes; delete .*step-00000032'"):
+    with pytest.raises(DamagedError, match=r"is not what was written: .* delete .*step-00000032'"):
         train_classifier(spec(), tmp_path / "run", device="cpu")
     shutil.rmtree(path.parent)
     train_classifier(spec(), tmp_path / "run", device="cpu")
@@ -252,11 +272,14 @@ def test_centers_start_on_class_means_once(tmp_path: Path) -> None:
     """A run that goes on has learned better places for them."""
     settings = spec(center_start="means", epochs=1)
     with joined(settings, "cpu") as world:
-        fresh = VisionTraining(settings, tmp_path / "run", world)
-        plain = VisionTraining(spec(epochs=1), tmp_path / "plain", world)
+        fresh, plain = VisionRecipe(settings, world), VisionRecipe(spec(epochs=1), world)
+        training = Training(fresh, tmp_path / "run")
+        Training(plain, tmp_path / "plain").close()
         start = fresh.model.classifier[1].centers.norm(dim=1).mean()
         assert start > 3 * plain.model.classifier[1].centers.norm(dim=1).mean()  # features lie far from the origin
-        fresh.run()
-        again = VisionTraining(settings, tmp_path / "run", world)
-    assert again.step == again.steps
+        training.run()
+        again = VisionRecipe(settings, world)
+        resumed = Training(again, tmp_path / "run")
+    assert resumed.step == resumed.steps
+    resumed.close()
     assert torch.equal(again.model.classifier[1].centers, weights(tmp_path / "run")["classifier.1.weight"])

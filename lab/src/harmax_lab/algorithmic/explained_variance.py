@@ -1,52 +1,38 @@
 """How many principal components an embedding needs (Fig. 3 a): a view of the runs of `algorithmic`.
 
 The explained variance of k components is the share of the embedding's variance that its k widest directions carry. The
-paper says that it shows the mean over 20 seeds; the authors' code takes the median. Both stand in the table. A diverged
-run has no embedding to measure: it is counted, and left out of means, medians and pairs.
+paper's text reports means over 20 seeds, the authors' code draws medians; the table has both. A diverged run has no
+embedding to measure: it is counted, and left out of means, medians and pairs.
 """
 
 # K shown tokens, D features, R components
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from harmax.analysis import PairedDifference, bootstrap_interval, fisher_exact, paired_difference, pca
+from harmax.analysis import PairedDifference, fisher_exact, pca
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.anchors import ALMOST_ALL, HARMONIC_MLP
-from harmax_lab.algorithmic.measures import last_embedding, pairs_of, shared_level, yes_or_no
-from harmax_lab.algorithmic.protocols import HEADS
-from harmax_lab.algorithmic.runs import (
-    ARMS,
-    LEAST_SEEDS,
-    TITLES,
-    AlgorithmicSpec,
-    Basis,
-    Results,
-    by_seed,
-    conclude_on,
-    seeds_in_words,
-)
+from harmax_lab.algorithmic.measures import last_embedding
+from harmax_lab.algorithmic.runs import ARMS, BODIES, TITLES, AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Summary, view
+from harmax_lab.kit.experiment import view
+from harmax_lab.kit.judges import SIGNIFICANT, everywhere, listed, pairs_of, side
+from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table
+from harmax_lab.kit.tables import Column, Table, paired_columns, tabulate, yes_or_no
 from harmax_lab.tasks import PROTOCOLS
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
+SHARE = "explained_variance"  # of two components
 COMPONENTS = 2
 MEAN_TOLERANCE = 0.06
 ROUNDED = 0.05  # points; the authors' means are known to a tenth
-SIGNIFICANT = 0.05
-BODIES = {"mlp": "MLPs", "transformer": "transformers"}
+DIRECTION = {1: "higher", -1: "lower", 0: "undecided"}
 OFFSETS = {"authors": -0.22, "matched": 0.22}
 
 
@@ -56,33 +42,18 @@ def cumulative(result: CellResult) -> np.ndarray | None:
     return None if embedding_KD is None else np.minimum(pca(embedding_KD).ratio.cumsum(), 1.0)
 
 
-def curves_of(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> dict[int, np.ndarray]:
-    """Return the cumulative explained variance of one model's runs that stayed finite, by seed."""
-    found = {seed: cumulative(result) for seed, result in by_seed(results, protocol, task, arm).items()}
-    return {seed: curve for seed, curve in found.items() if curve is not None}
+def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[str, float | None]:
+    """Return the share of the variance that two components explain."""
+    curve = cumulative(result)
+    return {SHARE: None if curve is None else float(curve[COMPONENTS - 1])}
 
 
-def shares_of(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> dict[int, float]:
-    """Return the variance explained by two components, by seed."""
-    found = curves_of(results, protocol, task, arm)
-    return {seed: float(curve[COMPONENTS - 1]) for seed, curve in found.items()}
+def _in_plane(results: Results) -> int:
+    return sum(share >= ALMOST_ALL for share in results.metric(SHARE).present)
 
 
-def compare(results: Results, protocol: str, task: str, model: str, *, level: float = 0.95) -> PairedDifference | None:
-    """Return harmonic minus standard in points, over the seeds on which both stayed finite; None without any."""
-    standard, harmonic = (shares_of(results, protocol, task, (model, head)) for head in HEADS)
-    both = sorted(standard.keys() & harmonic.keys())
-    if not both:
-        return None
-    one, two = ([100 * shares[seed] for seed in both] for shares in (harmonic, standard))
-    return paired_difference(one, two, statistic="mean", level=level)
-
-
-def direction(found: PairedDifference | None) -> str:
-    """Say on which side of 0 the whole interval of a difference lies; too few pairs have no interval to speak of."""
-    if found is None or pairs_of(found) < LEAST_SEEDS or found.difference.low <= 0 <= found.difference.high:
-        return "undecided"
-    return "higher" if found.difference.low > 0 else "lower"
+def _compare(results: Results, level: float = 0.95) -> PairedDifference | None:
+    return results.paired(SHARE, "head", "harmonic", "linear", scale=100, level=level)
 
 
 def _authors_difference(task: str, model: str) -> float:
@@ -90,274 +61,217 @@ def _authors_difference(task: str, model: str) -> float:
     return 100 * (means[model, "harmonic"] - means[model, "linear"])
 
 
-def _claim_beats(protocol: str, model: str) -> Claim:
-    theirs = {task: _authors_difference(task, model) for task in anchors.EXPLAINED_VARIANCE}
-    return Claim(
-        f"harmonic_beats_standard_{model}_{protocol}",
-        f"Two components explain more of the harmonic {BODIES[model]}' embeddings than of the standard ones', in every "
-        f"task ({protocol} protocol).",
-        "Harmonic models need fewer components, up to 100 % of the variance in two. In the authors' stored figures the "
-        "difference of the means is "
-        + ", ".join(f"{TITLES[t].lower()} {d:+.1f}" for t, d in theirs.items())
-        + " points.",
-        control=protocol == "matched",
-    )
-
-
-CLAIMS = (
-    *(_claim_beats(protocol, model) for protocol in PROTOCOLS for model in BODIES),
-    Claim(
-        "lattice_in_a_plane",
-        "Every harmonic MLP has 99 % or more of its lattice's variance in two components (authors protocol).",
-        "20 of 20.",
-    ),
-    Claim(
-        "modular_addition_in_a_plane",
-        "Of the harmonic MLPs on modular addition, a share compatible with the authors' has 99 % or more in two "
-        "components (authors protocol; Fisher's exact test at 5 %).",
-        "14 of 20.",
-    ),
-    *(
-        Claim(
-            f"{task}_means",
-            f"{TITLES[task]}: the mean of each model lies within 6 points of the authors' (authors protocol).",
-            ", ".join(f"{MODEL_STYLES[arm].label} {100 * anchors.EXPLAINED_VARIANCE[task][arm]:.1f}" for arm in ARMS)
-            + " %.",
-        )
-        for task in ("equivalence", "genealogy")
-    ),
-)
-
-
-def judge_beats(results: Results) -> Finding:
-    """Judge one body's tasks under one protocol: every paired interval must lie above 0.
-
-    That all do needs no correction for the number of tasks. That one does not is a choice among as many, so what
-    breaks the claim is an interval whose level is shared out among them.
-    """
-    protocol, model = next((cell.protocol, cell.model) for cell in results)
-    tasks = list(dict.fromkeys(cell.task for cell in results))
-    found = {task: compare(results, protocol, task, model) for task in tasks}
-    sides = {task: direction(difference) for task, difference in found.items()}
-    strict = {direction(compare(results, protocol, t, model, level=shared_level(len(tasks)))) for t in tasks}
-    holds = False if "lower" in strict else True if set(sides.values()) == {"higher"} else None
-    theirs = {task: _authors_difference(task, model) for task in tasks}
-    clear = [task for task, side in sides.items() if side != "undecided"]
-    agree = sum((theirs[task] > 0) == (sides[task] == "higher") for task in clear)
+def _judge_beats(results: Results) -> Finding:
+    tasks, (model,) = results.groups("task"), results.distinct("model")
+    answer = everywhere(tasks, lambda task, level: _compare(tasks[task], level))
+    clear = {task: one for task, one in answer.sides.items() if one}
+    agree = sum((_authors_difference(task, model) > 0) == (one > 0) for task, one in clear.items())
+    words = {
+        TITLES[task].lower(): f"{found.difference if found else 'no pair'} ({DIRECTION[answer.sides[task]]})"
+        for task, found in answer.found.items()
+    }
     return Finding(
-        holds,
-        "Harmonic minus standard in points, mean over seeds and 95 % interval: "
-        + "; ".join(
-            f"{TITLES[task].lower()} {difference.difference if difference else 'no pair'} ({sides[task]})"
-            for task, difference in found.items()
-        )
-        + f". Of the {len(clear)} that are clear, {agree} point where the authors' own do.",
-        {f"difference_{task}": d.difference._asdict() for task, d in found.items() if d},
+        answer.holds,
+        f"Harmonic minus standard in points, mean over seeds and 95 % interval: {listed(words)}. Of the {len(clear)} "
+        f"clear differences, {agree} have the same sign as the authors'.",
+        {f"difference_{task}": found.difference._asdict() for task, found in answer.found.items() if found},
     )
 
 
-def judge_all_in_plane(results: Results) -> Finding:
-    """Judge by the run with the least."""
+def _judge_all_in_plane(results: Results) -> Finding:
     found, total = _in_plane(results), len(results)
-    return Finding(len(found) == total, f"{len(found)} of {total} runs.", {"runs": total, "in_plane": len(found)})
+    return Finding(found == total, f"{found} of {total} runs.", {"runs": total, "in_plane": found})
 
 
-def judge_some_in_plane(results: Results) -> Finding:
-    """Judge by Fisher's exact test against the authors' count."""
-    found, total = len(_in_plane(results)), len(results)
+def _judge_some_in_plane(results: Results) -> Finding:
+    found, total = _in_plane(results), len(results)
     theirs = anchors.AT_ALMOST_ALL["modular_addition", HARMONIC_MLP]
-    p = fisher_exact(found, total, theirs, anchors.RUNS)
-    # What the test could have told apart: a share that nothing contradicts is worth little where nothing could.
-    passing = [k for k in range(total + 1) if fisher_exact(k, total, theirs, anchors.RUNS) >= SIGNIFICANT]
+    chances = [fisher_exact(count, total, theirs, anchors.RUNS) for count in range(total + 1)]
+    # Which counts the test could tell apart: a share that nothing contradicts is worth little where nothing could.
+    passing = [count for count, p in enumerate(chances) if p >= SIGNIFICANT]
     return Finding(
-        p >= SIGNIFICANT,
-        f"{found} of {total} runs, against {theirs} of {anchors.RUNS}: p = {p:.2g}. Compatible would be "
-        f"{passing[0]} to {passing[-1]}.",
-        {"runs": total, "in_plane": found, "p": p},
+        chances[found] >= SIGNIFICANT,
+        f"{found} of {total} runs, against {theirs} of {anchors.RUNS}: p = {chances[found]:.2g}. Counts from "
+        f"{passing[0]} to {passing[-1]} would be compatible.",
+        {"runs": total, "in_plane": found, "p": chances[found]},
     )
 
 
-def judge_means(results: Results) -> Finding:
-    """Judge one task by the model whose mean, over the runs that stayed finite, is farthest from the authors'."""
-    task = next(cell.task for cell in results)
-    lost = sum(cumulative(result) is None for result in results.values())
-    means = {arm: np.mean(list(shares_of(results, "authors", task, arm).values()) or [np.nan]) for arm in ARMS}
+def _judge_means(results: Results) -> Finding:
+    (task,), shares = (
+        results.distinct("task"),
+        {arm: results.where(arm=arm).metric(SHARE).present.values for arm in ARMS},
+    )
+    lost = len(results) - sum(map(len, shares.values()))
+    means = {arm: np.mean(found or [np.nan]) for arm, found in shares.items()}
     off = {arm: float(mean - anchors.EXPLAINED_VARIANCE[task][arm]) for arm, mean in means.items()}
+    words = {MODEL_STYLES[arm].label: f"{100 * means[arm]:.1f} ({100 * off[arm]:+.1f})" for arm in ARMS}
     return Finding(
         all(abs(difference) <= MEAN_TOLERANCE for difference in off.values()),
-        "Mean and difference to the authors' in points: "
-        + "; ".join(f"{MODEL_STYLES[arm].label} {100 * means[arm]:.1f} ({100 * off[arm]:+.1f})" for arm in ARMS)
-        + f".{f' Diverged and left out: {lost}.' if lost else ''}",
+        f"Mean and difference to the authors' in points: {listed(words)}."
+        + f" Diverged and left out: {lost}." * bool(lost),
         {f"difference_{model}_{head}": off[model, head] for model, head in ARMS},
     )
 
 
-def _in_plane(results: Results) -> list[RunCell]:
-    curves = {cell: cumulative(result) for cell, result in results.items()}
-    return [cell for cell, curve in curves.items() if curve is not None and curve[COMPONENTS - 1] >= ALMOST_ALL]
-
-
-JUDGES: dict[str, Basis] = {
-    **{
-        f"harmonic_beats_standard_{model}_{protocol}": Basis(
-            protocol, tuple((model, head) for head in HEADS), tuple(TITLES), judge_beats
-        )
-        for protocol in PROTOCOLS
-        for model in BODIES
-    },
-    "lattice_in_a_plane": Basis("authors", (HARMONIC_MLP,), ("lattice",), judge_all_in_plane),
-    "modular_addition_in_a_plane": Basis("authors", (HARMONIC_MLP,), ("modular_addition",), judge_some_in_plane),
-    **{f"{task}_means": Basis("authors", ARMS, (task,), judge_means) for task in ("equivalence", "genealogy")},
-}
-
-
-def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate every model beside the authors'."""
-    rows = [(protocol, task) for protocol in spec.protocols for task in spec.tasks]
-    shares = Table(
-        "Variance explained by two components, %",
-        tuple(_share_row(results, protocol, task, arm) for protocol, task in rows for arm in ARMS),
+def _claim_beats(protocol: str, model: str) -> Claim:
+    theirs = ", ".join(f"{TITLES[task].lower()} {_authors_difference(task, model):+.1f}" for task in TITLES)
+    return runs.claim(
+        f"harmonic_beats_standard_{model}_{protocol}",
+        f"Two components explain more of the harmonic {BODIES[model]}' embeddings than of the standard ones', in every "
+        f"task ({protocol} protocol).",
+        "Harmonic models need fewer components, up to 100 % of the variance in two. In the authors' stored figures the "
+        f"difference of the means is {theirs} points.",
+        where(protocol=protocol, model=model),
+        _judge_beats,
+        control=protocol == "matched",
     )
-    differences = Table(
-        "Harmonic minus standard, points, paired over seeds",
-        tuple(_difference_row(results, protocol, task, model) for protocol, task in rows for model in BODIES),
-    )
-    verdicts = tuple(conclude_on(JUDGES[claim.id], claim.id, spec, results) for claim in CLAIMS)
-    return Summary(verdicts, (shares, differences))
 
 
-def _share_row(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> dict[str, Any]:
-    shares = [100 * share for share in shares_of(results, protocol, task, arm).values()]
-    mean = bootstrap_interval(shares, statistic="mean") if shares else None
-    # Under the matched protocol there is no number of theirs to be held against.
-    own = protocol == "authors"
-    theirs, full = 100 * anchors.EXPLAINED_VARIANCE[task][arm], anchors.AT_ALMOST_ALL.get((task, arm))
+def _claim_means(task: str) -> Claim:
+    theirs = ", ".join(f"{MODEL_STYLES[arm].label} {100 * anchors.EXPLAINED_VARIANCE[task][arm]:.1f}" for arm in ARMS)
+    statement = f"{TITLES[task]}: the mean of each model lies within 6 points of the authors' (authors protocol)."
+    needs = where(protocol="authors", task=task)
+    return runs.claim(f"{task}_means", statement, f"{theirs} %.", needs, _judge_means)
+
+
+CLAIMS = (
+    *(_claim_beats(protocol, model) for protocol in PROTOCOLS for model in BODIES),
+    runs.claim(
+        "lattice_in_a_plane",
+        "Every harmonic MLP has 99 % or more of its lattice's variance in two components (authors protocol).",
+        "20 of 20.",
+        where(arm=HARMONIC_MLP, protocol="authors", task="lattice"),
+        _judge_all_in_plane,
+    ),
+    runs.claim(
+        "modular_addition_in_a_plane",
+        "The share of harmonic MLPs on modular addition with 99 % or more in two components is compatible with the "
+        "authors' (authors protocol; Fisher's exact test at 5 %).",
+        "14 of 20.",
+        where(arm=HARMONIC_MLP, protocol="authors", task="modular_addition"),
+        _judge_some_in_plane,
+    ),
+    *(_claim_means(task) for task in ("equivalence", "genealogy")),
+)
+
+
+def _row(at: Any) -> dict[str, Any]:
+    found = at.own.metric(SHARE).present
+    mean, median, shares = found.mean(scale=100), found.median(scale=100), found.values
+    # The matched protocol has no numbers of the authors' to compare with.
+    known, full = at.protocol == "authors", anchors.AT_ALMOST_ALL.get((at.task, at.arm))
+    theirs, ours = 100 * anchors.EXPLAINED_VARIANCE[at.task][at.arm], mean if known else None
     return {
-        "protocol": protocol,
-        "task": TITLES[task],
-        "model": MODEL_STYLES[arm].label,
+        **runs.place(at),
         "runs": len(shares),
-        "diverged": len(by_seed(results, protocol, task, arm)) - len(shares),
+        "diverged": len(at.own) - len(shares),
         "mean [95 %]": str(mean) if mean else None,
-        "authors' mean": theirs if own else "",
-        "ours - authors'": round(mean.estimate - theirs, 1) + 0.0 if own and mean else "",
-        "in our interval": yes_or_no(mean.low - ROUNDED <= theirs <= mean.high + ROUNDED) if own and mean else "",
-        "median [95 %]": str(bootstrap_interval(shares)) if shares else None,
-        "runs at 99 % or more": sum(share >= 100 * ALMOST_ALL for share in shares),
-        "authors' runs": f"{full} of {anchors.RUNS}" if own and full is not None else "",
+        "authors' mean": theirs if known else "",
+        "ours - authors'": round(ours.estimate - theirs, 1) + 0.0 if ours else "",
+        "in our interval": yes_or_no(ours.low - ROUNDED <= theirs <= ours.high + ROUNDED) if ours else "",
+        "median [95 %]": str(median) if median else None,
+        "runs at 99 % or more": _in_plane(at.own),
+        "authors' runs": f"{full} of {anchors.RUNS}" if known and full is not None else "",
     }
 
 
-def _difference_row(results: Results, protocol: str, task: str, model: str) -> dict[str, Any]:
-    found = compare(results, protocol, task, model)
-    return {
-        "protocol": protocol,
-        "task": TITLES[task],
-        "models": BODIES[model],
-        "pairs": pairs_of(found) if found else 0,
-        "mean [95 %]": str(found.difference) if found else None,
-        "authors'": _authors_difference(task, model) if protocol == "authors" else "",
-        "higher on": found.greater if found else None,
-        "lower on": found.less if found else None,
-        "p, sign test": found.sign_p if found else None,
-        "p, signed ranks": found.rank_p if found else None,
-        "harmonic is": direction(found),
+def tables(results: Results) -> list[Table]:
+    """Tabulate every model beside the authors', and the paired differences."""
+    bodies = runs.places(results, model=BODIES)
+    for at in bodies:
+        at.found = _compare(at.own)
+    columns: dict[str, Column] = {
+        **runs.PLACE,
+        "models": lambda at: BODIES[at.model],
+        "pairs": lambda at: pairs_of(at.found),
+        "mean [95 %]": str,
+        "authors'": lambda at: _authors_difference(at.task, at.model) if at.protocol == "authors" else "",
+        **paired_columns(lambda at: at.found),  # the mean keeps its place
+        "harmonic is": lambda at: DIRECTION[side(at.found)],
     }
+    return [
+        Table("Variance explained by two components, %", tuple(map(_row, runs.places(results, arm=ARMS)))),
+        tabulate("Harmonic minus standard, points, paired over seeds", bodies, columns),
+    ]
 
 
-def figures(spec: AlgorithmicSpec, results: Results) -> dict[str, Picture]:
-    """Draw the cumulative curves, one figure a protocol, and all runs at two components."""
-    drawn = {}
-    for protocol in spec.protocols:
-        if any(cell.protocol == protocol for cell in results):
-            seeds = seeds_in_words(spec, results, protocol=protocol)
-            drawn[f"explained_variance_{protocol}"] = Picture(
-                draw_curves(spec, protocol, results),
-                f"Explained variance against the number of components, protocol {protocol}, {seeds}. Lines are "
-                "medians over seeds, as the authors' code draws them, and bands reach from the lower to the upper "
-                "quartile; a mark stands at two components. The means, which the paper's text speaks of, are in the "
-                "next figure.",
-            )
-    if results:
-        drawn["explained_variance_runs"] = Picture(
-            draw_runs(spec, results),
-            f"Variance explained by two components: a dot is a run ({seeds_in_words(spec, results)}), left under the "
-            "authors protocol, right and hollow under the matched one. Short lines are our means, black diamonds the "
-            "authors' means over "
-            "their 20 seeds.",
-        )
-    return drawn
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw the cumulative curves, one figure per protocol, and all runs at two components."""
+    drawn = {
+        f"explained_variance_{protocol}": _draw_curves(own, protocol)
+        for protocol, own in results.groups("protocol").items()
+    }
+    return drawn | ({"explained_variance_runs": _draw_runs(results)} if results else {})
 
 
-def draw_curves(spec: AlgorithmicSpec, protocol: str, results: Results) -> "Figure":
-    """Draw a panel a task, with the four models in each, and the legend in the panel that is left."""
-    figure = drawing.new_figure(10, 6.4)
-    panels = list(figure.subplots(2, 3, sharey=True).flat)
-    for axes, task in zip(panels, spec.tasks, strict=False):
-        for arm in ARMS:
-            _draw_model(axes, arm, list(curves_of(results, protocol, task, arm).values()))
-        axes.set(title=TITLES[task], ylim=(0, 103), xticks=(1, 2, 4, 8, 12, 16), xlabel="components")
-    for axes in panels[::3]:
-        axes.set_ylabel("explained variance, %")
-    for axes in panels[len(spec.tasks) :]:
-        axes.axis("off")
-    handles = [drawing.model_handle(*arm) for arm in ARMS]
-    panels[-1].legend(handles=handles, loc="center", fontsize=10, title=f"{protocol} protocol", title_fontsize=10)
-    return figure
-
-
-def _draw_model(axes: "Axes", arm: tuple[str, str], curves: Sequence[np.ndarray]) -> None:
-    if not curves:
-        return
-    style, percent = MODEL_STYLES[arm], 100 * np.stack(curves)
-    components = 1 + np.arange(percent.shape[1])
-    low, middle, high = np.percentile(percent, [25, 50, 75], axis=0)
-    axes.plot(components, middle, color=style.color, linestyle=style.line)
-    axes.fill_between(components, low, high, color=style.color, alpha=0.14, linewidth=0)
+def _draw_curves(results: Results, protocol: str) -> Picture:
+    figure, panels, _ = drawing.wrapped(
+        {task: TITLES[task] for task in results.spec.tasks},
+        3,
+        size=(10, 6.4),
+        ylabel="explained variance, %",
+        handles=[drawing.model_handle(*arm) for arm in ARMS],
+        title=f"{protocol} protocol",
+        sharey=True,
+    )
     mark = COMPONENTS - 1
-    axes.plot(components[mark], middle[mark], style.marker, color=style.color, markersize=6, markeredgecolor="white")
+    for task, axes in panels.items():
+        for arm, style in MODEL_STYLES.items():
+            own = results.where(task=task, arm=arm)
+            curves = own.take(lambda cell, result: cumulative(result)).present.values
+            if curves:
+                low, middle, high = np.percentile(100 * np.stack(curves), [25, 50, 75], axis=0)
+                components = 1 + np.arange(len(middle))
+                axes.plot(components, middle, color=style.color, linestyle=style.line)
+                axes.fill_between(components, low, high, color=style.color, alpha=0.14, linewidth=0)
+                dot: Any = {"color": style.color, "markersize": 6, "markeredgecolor": "white"}
+                axes.plot(components[mark], middle[mark], style.marker, **dot)
+        axes.set(ylim=(0, 103), xticks=(1, 2, 4, 8, 12, 16), xlabel="components")
+    return Picture(
+        figure,
+        f"Explained variance against the number of components, {protocol} protocol, {runs.seeds_of(results)}. Lines: "
+        "medians over seeds, as in the authors' code. Bands: lower to upper quartile. Marks: two components. The next "
+        "figure shows the means, which the paper's text reports.",
+    )
 
 
-def draw_runs(spec: AlgorithmicSpec, results: Results) -> "Figure":
-    """Draw a panel a task, a column a model, a dot a run, the protocols side by side."""
-    figure = drawing.new_figure(10, 6.6)
-    panels = list(figure.subplots(2, 3, sharey=True).flat)
-    short = [MODEL_STYLES[arm].label.replace(" ", "\n") for arm in ARMS]
-    for axes, task in zip(panels, spec.tasks, strict=False):
-        for column, arm in enumerate(ARMS):
-            for protocol in spec.protocols:
-                shares = 100 * np.array(list(shares_of(results, protocol, task, arm).values()))
-                _draw_strip(axes, column + OFFSETS[protocol], shares, MODEL_STYLES[arm].color, protocol == "authors")
-            axes.plot(column, 100 * anchors.EXPLAINED_VARIANCE[task][arm], "D", color="black", markersize=5, zorder=5)
-        axes.set_xticks(range(len(ARMS)), labels=short, fontsize=8)
-        axes.set(title=TITLES[task], ylim=(0, 103), xlim=(-0.6, len(ARMS) - 0.4))
-        axes.grid(False, axis="x")
-    for axes in panels[::3]:
-        axes.set_ylabel("variance in two components, %")
-    for axes in panels[len(spec.tasks) :]:
-        axes.axis("off")
+def _draw_runs(results: Results) -> Picture:
     gray = "#666666"
-    panels[-1].legend(
+    figure, panels, _ = drawing.wrapped(
+        {task: TITLES[task] for task in results.spec.tasks},
+        3,
+        size=(10, 6.6),
+        ylabel="variance in two components, %",
         handles=[
             drawing.mark_handle("a run, authors protocol", "o", gray),
             drawing.mark_handle("a run, matched protocol", "o", gray, face="white"),
             drawing.mark_handle("mean of our runs", "_", gray, size=11),
             drawing.mark_handle("authors' mean", "D", "black"),
         ],
-        loc="center",
-        fontsize=10,
+        sharey=True,
     )
-    return figure
-
-
-def _draw_strip(axes: "Axes", x: float, shares: np.ndarray, color: str, filled: bool) -> None:
-    if not len(shares):
-        return
-    # Spread in a fixed order instead of at random: the same runs give the same picture.
-    beside = x + 0.09 * np.linspace(-1, 1, max(len(shares), 2))[: len(shares)]
-    face = color if filled else "white"
-    axes.plot(beside, shares, "o", color=color, markersize=3, markerfacecolor=face, markeredgewidth=0.7, alpha=0.75)
-    axes.plot(x, shares.mean(), "_", color=color, markersize=11, markeredgewidth=2.2, zorder=4)
+    for task, axes in panels.items():
+        for column, (arm, style) in enumerate(MODEL_STYLES.items()):
+            for protocol in results.spec.protocols:
+                shares = 100 * np.array(
+                    results.where(protocol=protocol, task=task, arm=arm).metric(SHARE).present.values
+                )
+                x, color, face = column + OFFSETS[protocol], style.color, None if protocol == "authors" else "white"
+                if len(shares):
+                    look: Any = {"markersize": 3, "markerfacecolor": face or color, "markeredgewidth": 0.7}
+                    axes.plot(drawing.beside(x, len(shares), 0.09), shares, "o", color=color, alpha=0.75, **look)
+                    axes.plot(x, shares.mean(), "_", color=color, markersize=11, markeredgewidth=2.2, zorder=4)
+            axes.plot(column, 100 * anchors.EXPLAINED_VARIANCE[task][arm], "D", color="black", markersize=5, zorder=5)
+        axes.set_xticks(range(len(ARMS)), labels=runs.TICKS, fontsize=8)
+        axes.set(ylim=(0, 103), xlim=(-0.6, len(ARMS) - 0.4))
+        axes.grid(False, axis="x")
+    return Picture(
+        figure,
+        f"Variance explained by two components, one dot per run ({runs.seeds_of(results)}): left and filled under the "
+        "authors protocol, right and hollow under the matched one. Short lines: our means. Black diamonds: the "
+        "authors' means over their 20 seeds.",
+    )
 
 
 EXPERIMENT = view(
@@ -366,6 +280,7 @@ EXPERIMENT = view(
     title="How many components an embedding needs",
     figure="Fig. 3 a",
     claims=CLAIMS,
-    old_summarize=summarize,
-    old_figures=figures,
+    measure=measure,
+    tables=tables,
+    figures=figures,
 )

@@ -52,26 +52,19 @@ def _frames(task: Task, results: Mapping[tuple[str, str], CellResult], epochs: l
             axes.clear()
             tokens = project(result.arrays["embedding"][index], fitted=fitted[arm])
             planes.draw_tokens(axes, tokens, looks[arm], size=6)
-            axes.set_title(f"{MODEL_STYLES[arm].label}\n{_accuracies(result, epoch)}")
+            # After 5 finished epochs the last of them is epoch 4.
+            train, test = (result.curves[f"{side}_accuracy"][epoch - 1] for side in ("train", "test"))
+            words = f"train {train:.2f}, test {test:.2f}" if epoch else "before training"
+            axes.set_title(f"{MODEL_STYLES[arm].label}\n{words}")
         yield _image(figure, palette)
         figure.set_layout_engine("none")  # laid out once, so that nothing jumps
 
 
 def to_gif(frames: "list[Image]") -> bytes:
     """Return frames as an animated GIF that repeats, with a rest on the last frame."""
-    buffer = io.BytesIO()
-    durations = [FRAME_MS] * (len(frames) - 1) + [LAST_FRAME_MS]
-    first, *others = frames
-    first.save(buffer, format="GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    buffer, durations = io.BytesIO(), [FRAME_MS] * (len(frames) - 1) + [LAST_FRAME_MS]
+    frames[0].save(buffer, format="GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0)
     return buffer.getvalue()
-
-
-def _accuracies(result: CellResult, epoch: int) -> str:
-    if epoch == 0:
-        return "before training"
-    # After 5 finished epochs the last of them is epoch 4.
-    train, test = (float(result.curves[f"{side}_accuracy"][epoch - 1]) for side in ("train", "test"))
-    return f"train {train:.2f}, test {test:.2f}"
 
 
 def _palette(colors: set[str]) -> "Image":
@@ -80,15 +73,10 @@ def _palette(colors: set[str]) -> "Image":
 
     solid = [tuple(int(color[i : i + 2], 16) for i in (1, 3, 5)) for color in sorted(colors)]
     # A dot's edge and a hull's inside are its color mixed with the white below.
-    mixed = [
-        tuple(round(255 - share * (255 - channel)) for channel in color)
-        for share in (1.0, 0.62, 0.22)
-        for color in solid
-    ]
-    greys = [(level, level, level) for level in range(0, 256, 15)]
-    entries = [*greys, *mixed][:256]
+    shades = [tuple(255 - share * (255 - one) for one in color) for share in (1.0, 0.62, 0.22) for color in solid]
+    grays = [(level,) * 3 for level in range(0, 256, 15)]
     found = Image.new("P", (1, 1))
-    found.putpalette([channel for entry in entries for channel in entry])
+    found.putpalette([round(channel) for entry in [*grays, *shades][:256] for channel in entry])
     return found
 
 

@@ -3,26 +3,16 @@
 # K shown tokens, D features
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from operator import attrgetter
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import (
-    BestCosets,
-    CircleFit,
-    PairedDifference,
-    best_cosets,
-    circle_fit,
-    explained_variance,
-    grouping,
-    lattice_fit,
-    paired_difference,
-    participation_ratio,
-    tree_fit,
-)
+from harmax.analysis import BestCosets, best_cosets, circle_fit, grokking_epochs, grouping, lattice_fit, tree_fit
+from harmax_lab.kit.judges import shared_level as shared_level
 from harmax_lab.kit.store import CellResult
 from harmax_lab.tasks import Structure
 
@@ -30,19 +20,13 @@ DRAWS = 499  # of the cosets' null
 CLEAN = 0.05  # a circle is clean where one frequency leaves at most this share of all the variance
 
 
-@dataclass(frozen=True)
-class Measure:
+class Measure(NamedTuple):
     """A number that tells how much of a structure an embedding shows."""
 
     key: str
     words: str
     """What it is, after "the"."""
     low_is_good: bool = False
-
-    @property
-    def worst(self) -> float:
-        """What a diverged run counts as."""
-        return math.inf if self.low_is_good else -math.inf
 
 
 # The measure that a claim about a structure is judged by. All look at the whole space: what the plane hides counts.
@@ -53,6 +37,55 @@ MAIN: dict[str, Measure] = {
     "tree": Measure("tree distance", "rank correlation of distances with steps in the tree"),
     "group": Measure("coset silhouette", "silhouette of the best cosets"),
 }
+FITS: dict[str, Callable[[Structure, np.ndarray, int | None], Any]] = {
+    "lattice": lambda of, points, many: lattice_fit(points, of.values, components=many),
+    "circle": lambda of, points, many: circle_fit(points, of.values, int(of.values.max()) + 1, components=many),
+    "classes": lambda of, points, many: grouping(points, of.values, components=many),
+    "tree": lambda of, points, many: tree_fit(points, of.values, of.parents, components=many),
+    "group": lambda of, points, many: cosets_of(of, points, components=many),
+}
+# By kind of structure: each number's name, and where it stands in the fit of the whole space or of the plane.
+NUMBERS: dict[str, dict[str, str]] = {
+    "lattice": {
+        "lattice residual": "space.residual",
+        "lattice residual (plane)": "plane.residual",
+        "angle of the axes": "plane.angle",
+        "ratio of the axes": "plane.length_ratio",
+    },
+    "circle": {
+        "circle residual": "space.residual",
+        "circle residual (plane)": "plane.residual",
+        "roundness": "plane.roundness",
+        "frequency": "space.frequency",
+    },
+    "classes": {
+        "between classes": "space.between",
+        "between classes (plane)": "plane.between",
+        "silhouette": "space.silhouette",
+        "within / between": "space.distance_ratio",
+        "neighbor of own class": "space.purity",
+        "by chance": "space.purity_by_chance",
+    },
+    "tree": {
+        "tree distance": "space.distance_correlation",
+        "tree distance (plane)": "plane.distance_correlation",
+        "between generations": "space.generations",
+        "depth along first component": "space.along_axis",
+        "generation on a line": "plane.line",
+        "nearest is sibling": "space.siblings",
+        "by chance": "space.siblings_by_chance",
+    },
+    "group": {
+        f"{name}{' (plane)' * (space == 'plane')}": f"{space}.{path}"
+        for space in ("space", "plane")
+        for name, path in {
+            "coset silhouette": "score",
+            "p": "p_value",
+            "cosets of": "subgroup.name",
+            "side": "side",
+        }.items()
+    },
+}
 
 
 def last_embedding(result: CellResult) -> np.ndarray | None:
@@ -62,140 +95,35 @@ def last_embedding(result: CellResult) -> np.ndarray | None:
     return None if diverged else found
 
 
-def shape(embedding_KD: np.ndarray) -> dict[str, float]:
-    """Measure what every embedding has."""
-    return {
-        "explained variance": explained_variance(embedding_KD),
-        "participation ratio": participation_ratio(embedding_KD),
-    }
+def grokking(result: CellResult) -> dict[str, float]:
+    """Return when a run learns and generalizes: the first of 20 epochs in a row above 0.9, infinity for never."""
+    curves = {f"{name}_epoch": result.curves[f"{name}_accuracy"] for name in ("train", "test")}
+    return {name: float(grokking_epochs(curve[None])[0]) for name, curve in curves.items()}
+
+
+def fit(structure: Structure, embedding_KD: np.ndarray, components: int | None = 2) -> Any:
+    """Fit a structure to an embedding, along some principal components or (None) in the whole space."""
+    return FITS[structure.kind](structure, embedding_KD, components)
 
 
 def measure(structure: Structure, embedding_KD: np.ndarray) -> dict[str, Any]:
     """Measure how much of a structure an embedding shows; "(plane)" looks at two principal components alone."""
-    return MEASURES[structure.kind](structure, embedding_KD)
-
-
-def _lattice(structure: Structure, points: np.ndarray) -> dict[str, Any]:
-    space, plane = (lattice_fit(points, structure.values, components=many) for many in (None, 2))
-    return {
-        "lattice residual": space.residual,
-        "lattice residual (plane)": plane.residual,
-        "angle of the axes": plane.angle,
-        "ratio of the axes": plane.length_ratio,
-    }
-
-
-def _circle(structure: Structure, points: np.ndarray) -> dict[str, Any]:
-    space, plane = circles_of(structure, points)
-    return {
-        "circle residual": space.residual,
-        "circle residual (plane)": plane.residual,
-        "roundness": plane.roundness,
-        "frequency": space.frequency,
-        "clean": space.residual <= CLEAN,
-    }
-
-
-def circles_of(structure: Structure, points: np.ndarray) -> tuple[CircleFit, CircleFit]:
-    """Fit a circle to residues, in the whole space and in the plane."""
-    residues = structure.values
-    space, plane = (circle_fit(points, residues, int(residues.max()) + 1, components=many) for many in (None, 2))
-    return space, plane
-
-
-def _classes(structure: Structure, points: np.ndarray) -> dict[str, Any]:
-    space, plane = (grouping(points, structure.values, components=many) for many in (None, 2))
-    return {
-        "between classes": space.between,
-        "between classes (plane)": plane.between,
-        "silhouette": space.silhouette,
-        "within / between": space.distance_ratio,
-        "neighbor of own class": space.purity,
-        "by chance": space.purity_by_chance,
-    }
-
-
-def _tree(structure: Structure, points: np.ndarray) -> dict[str, Any]:
-    space, plane = (tree_fit(points, structure.values, structure.parents, components=many) for many in (None, 2))
-    return {
-        "tree distance": space.distance_correlation,
-        "tree distance (plane)": plane.distance_correlation,
-        "between generations": space.generations,
-        "depth along first component": space.along_axis,
-        "generation on a line": plane.line,
-        "nearest is sibling": space.siblings,
-        "by chance": space.siblings_by_chance,
-    }
-
-
-def _group(structure: Structure, points: np.ndarray) -> dict[str, Any]:
-    space, plane = (cosets_of(structure, points, components=many) for many in (None, 2))
-    return {
-        "coset silhouette": space.score,
-        "p": space.p_value,
-        "cosets of": space.subgroup.name,
-        "side": space.side,
-        "coset silhouette (plane)": plane.score,
-        "p (plane)": plane.p_value,
-        "cosets of (plane)": plane.subgroup.name,
-        "side (plane)": plane.side,
-    }
-
-
-MEASURES = {"lattice": _lattice, "circle": _circle, "classes": _classes, "tree": _tree, "group": _group}
+    fits = SimpleNamespace(space=fit(structure, embedding_KD, None), plane=fit(structure, embedding_KD))
+    found = {name: attrgetter(path)(fits) for name, path in NUMBERS[structure.kind].items()}
+    return found | ({"clean": found["circle residual"] <= CLEAN} if structure.kind == "circle" else {})
 
 
 def cosets_of(structure: Structure, points: np.ndarray, *, components: int | None = 2) -> BestCosets:
     """Find the best cosets of a permutation embedding; asked again for the same points, it remembers."""
-    found = np.ascontiguousarray(points, dtype=np.float64)
-    images = np.ascontiguousarray(structure.values, dtype=np.int64)
-    return _cosets(found.tobytes(), found.shape, images.tobytes(), images.shape, components, DRAWS)
+    found, images = np.asarray(points, dtype=np.float64), np.asarray(structure.values, dtype=np.int64)
+    return _cosets(found.tobytes(), images.tobytes(), len(found), components, DRAWS)
 
 
 @lru_cache(maxsize=1024)
-def _cosets(
-    points: bytes, shape: tuple[int, ...], images: bytes, degree: tuple[int, ...], components: int | None, draws: int
-) -> BestCosets:
+def _cosets(points: bytes, images: bytes, count: int, components: int | None, draws: int) -> BestCosets:
     # The null is hundreds of times the work of the measure, and summary, tables and figures all ask for it.
-    return best_cosets(
-        np.frombuffer(points).reshape(shape),
-        np.frombuffer(images, dtype=np.int64).reshape(degree),
-        components=components,
-        draws=draws,
-    )
-
-
-def compare(
-    measure: Measure, ours: Sequence[float | None], theirs: Sequence[float | None], *, level: float = 0.95
-) -> PairedDifference:
-    """Compare two arms by a measure, seed by seed: how much better is the first? None, a diverged run, is the worst."""
-    sign = -1 if measure.low_is_good else 1
-    first, second = ([sign * (measure.worst if one is None else one) for one in arm] for arm in (ours, theirs))
-    return paired_difference(first, second, level=level)
-
-
-def shared_level(tasks: int) -> float:
-    """Return the level of each of some intervals that together keep 95 %.
-
-    >>> round(shared_level(5), 6)
-    0.99
-    """
-    return 1 - 0.05 / tasks
-
-
-def pairs_of(difference: PairedDifference) -> int:
-    """Return how many seeds a comparison rests on."""
-    return difference.greater + difference.less + difference.ties
-
-
-def yes_or_no(answer: bool) -> str:
-    """Write an answer for a table."""
-    return "yes" if answer else "no"
-
-
-def decided(difference: PairedDifference) -> bool | None:
-    """Whether the first arm is better: yes or no where the interval keeps clear of 0, None where it does not."""
-    return difference.difference.above(0)
+    found, permutations = np.frombuffer(points), np.frombuffer(images, dtype=np.int64)
+    return best_cosets(found.reshape(count, -1), permutations.reshape(count, -1), components=components, draws=draws)
 
 
 def middle_seed(values: Mapping[int, float | None]) -> int:

@@ -5,13 +5,13 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from harmax.analysis import explained_variance, project
 from harmax.figures import CLASS_COLORS
-from harmax_lab.algorithmic.measures import circles_of, cosets_of, last_embedding, middle_seed
+from harmax_lab.algorithmic.measures import fit, last_embedding, middle_seed
 from harmax_lab.kit.store import CellResult
 from harmax_lab.tasks import Structure
 
@@ -74,8 +74,8 @@ def look_of(
         return Look(_cycle(DEPTH_COLORS, values), edges)
     if partition is None:
         return Look((GROUP_COLORS[0],) * len(values), none)
-    groups = tuple(np.flatnonzero(partition == part) for part in np.unique(partition))
-    return Look(_cycle(GROUP_COLORS, np.unique(partition, return_inverse=True)[1]), none, groups)
+    parts, labels = np.unique(partition, return_inverse=True)
+    return Look(_cycle(GROUP_COLORS, labels), none, tuple(np.flatnonzero(partition == part) for part in parts))
 
 
 def hue_color(turn: float) -> str:
@@ -89,13 +89,12 @@ def hue_color(turn: float) -> str:
 
 def plane_of(structure: Structure, embedding_KD: np.ndarray, *, coarse: bool = False) -> tuple[np.ndarray, Look]:
     """Return the tokens in the plane of two components (K, 2), and the look that fits what is found there."""
+    found: dict[str, Any] = {}
     if structure.kind == "circle":
-        look = look_of(structure, frequency=circles_of(structure, embedding_KD)[1].frequency, coarse=coarse)
+        found = {"frequency": fit(structure, embedding_KD).frequency}
     elif structure.kind == "group":
-        look = look_of(structure, partition=cosets_of(structure, embedding_KD).labels, coarse=coarse)
-    else:
-        look = look_of(structure, coarse=coarse)
-    return project(embedding_KD), look
+        found = {"partition": fit(structure, embedding_KD).labels}
+    return project(embedding_KD), look_of(structure, coarse=coarse, **found)
 
 
 def percent(share: float) -> str:
@@ -104,14 +103,14 @@ def percent(share: float) -> str:
     >>> percent(0.87654), percent(0.99951), percent(0.99999)
     ('87.7 %', '99.9 %', '100 %')
     """
-    shown = min(100 * share, 99.9) if share < 0.9999 else 100
-    return "100 %" if shown == 100 else f"{shown:.1f} %"
+    return f"{min(100 * share, 99.9):.1f} %" if share < 0.9999 else "100 %"
 
 
 def draw_tokens(axes: "Axes", xy_K2: np.ndarray, look: Look, *, size: float = 4.0) -> None:
     """Draw tokens at points of a plane, with one scale for both axes; `size` is a dot's diameter in points."""
-    prepare(axes)
-    frame(axes, xy_K2)
+    _prepare(axes)
+    middle, reach = (xy_K2.min(0) + xy_K2.max(0)) / 2, 0.56 * _width(xy_K2)
+    axes.set(xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach))
     crowded = len(look.edges) > 60  # a tree's branches would hide its nodes
     _strokes(axes, xy_K2[look.edges], color=EDGE_COLOR, linewidth=0.35 if crowded else 0.6, zorder=1)
     _fill_groups(axes, xy_K2, look, width=1.0)
@@ -123,7 +122,6 @@ def draw_sheet(axes: "Axes", panels: Sequence[tuple[np.ndarray, Look] | None], w
 
     Cells share their axes, and all dots of a color are one path, so that a page of a hundred runs stays a small file.
     """
-    axes.grid(False)
     axes.axis("off")
     columns = min(len(panels), SHEET_COLUMNS)
     corners = [np.array([index % columns, -(index // columns)], dtype=float) for index in range(len(panels))]
@@ -136,8 +134,7 @@ def draw_sheet(axes: "Axes", panels: Sequence[tuple[np.ndarray, Look] | None], w
         if panel is None:
             continue
         xy_K2, look = panel
-        low, high = xy_K2.min(0), xy_K2.max(0)
-        shrunk = (xy_K2 - (low + high) / 2) * 0.78 / _width(xy_K2) + corner + (0.5, -0.54)
+        shrunk = (xy_K2 - (xy_K2.min(0) + xy_K2.max(0)) / 2) * 0.78 / _width(xy_K2) + corner + (0.5, -0.54)
         edges.append(look.edges + sum(map(len, placed)))
         placed.append(shrunk)
         colors.extend(look.colors)
@@ -145,17 +142,12 @@ def draw_sheet(axes: "Axes", panels: Sequence[tuple[np.ndarray, Look] | None], w
     sides = [[corner + side[:2], corner + side[2:]] for corner in corners for side in CELL_SIDES]
     _strokes(axes, np.array(sides), color="#d4d4d4", linewidth=0.5, zorder=0, clip_on=False)
     if placed:
-        everything = np.concatenate(placed)
+        everything, hair = np.concatenate(placed), np.array([[-5e-4, 0], [5e-4, 0]])
         _strokes(axes, everything[np.concatenate(edges)], color=EDGE_COLOR, linewidth=0.3, zorder=1)
-        _dots(axes, everything, np.array(colors), size=2.0)
-
-
-def _dots(axes: "Axes", xy_K2: np.ndarray, colors: np.ndarray, *, size: float) -> None:
-    hair = 5e-4
-    for color in dict.fromkeys(colors.tolist()):
-        # A stroke of almost no length with round ends is a dot, and many of them are one path.
-        ends = xy_K2[colors == color][:, None] + np.array([[-hair, 0], [hair, 0]])
-        _strokes(axes, ends, color=color, linewidth=size, solid_capstyle="round", zorder=3)
+        for color in dict.fromkeys(colors):
+            # A stroke of almost no length with round ends is a dot, and many of them are one path.
+            ends = everything[np.array(colors) == color][:, None] + hair
+            _strokes(axes, ends, color=color, linewidth=2.0, solid_capstyle="round", zorder=3)
 
 
 def draw_middle(axes: "Axes", structure: Structure, found: Mapping[int, CellResult], *, size: float = 4.0) -> str:
@@ -176,22 +168,8 @@ def draw_middle(axes: "Axes", structure: Structure, found: Mapping[int, CellResu
 
 def draw_nothing(axes: "Axes", words: str) -> None:
     """Leave a panel empty but for the words that say why."""
-    prepare(axes)
+    _prepare(axes)
     axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=NOTHING, fontsize="small")
-
-
-def prepare(axes: "Axes") -> None:
-    """Make a square panel without numbers: principal components have no unit worth reading."""
-    axes.grid(False)
-    axes.set(xticks=[], yticks=[], box_aspect=1)
-    for spine in axes.spines.values():
-        spine.set(visible=True, color="#cccccc", linewidth=0.6)
-
-
-def frame(axes: "Axes", xy_K2: np.ndarray) -> None:
-    """Center the view on the tokens, as wide as it is high."""
-    middle, reach = (xy_K2.min(0) + xy_K2.max(0)) / 2, 0.56 * _width(xy_K2)
-    axes.set(xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach))
 
 
 def convex_hull(points: np.ndarray) -> np.ndarray:
@@ -200,29 +178,26 @@ def convex_hull(points: np.ndarray) -> np.ndarray:
     >>> convex_hull(np.array([[0, 0], [2, 0], [1, 1], [0, 2], [2, 2]])).tolist()
     [[0, 0], [2, 0], [2, 2], [0, 2]]
     """
+    from scipy.spatial import ConvexHull, QhullError  # slow to import, and only figures of permutations need it
+
     ordered = np.unique(points, axis=0)
-    if len(ordered) < 3:
+    try:
+        corners = ConvexHull(ordered).vertices
+    except (QhullError, ValueError):  # fewer than three points, or all on a line
         return ordered
-    return np.concatenate([_chain(ordered), _chain(ordered[::-1])])
+    return ordered[np.roll(corners, -corners.argmin())]
 
 
-def _chain(ordered: np.ndarray) -> np.ndarray:
-    corners: list[np.ndarray] = []
-    for point in ordered:
-        while len(corners) > 1 and _turn(corners[-2], corners[-1], point) <= 0:
-            corners.pop()
-        corners.append(point)
-    return np.array(corners[:-1])
-
-
-def _turn(start: np.ndarray, middle: np.ndarray, end: np.ndarray) -> float:
-    (a, b), (c, d) = middle - start, end - start
-    return float(a * d - b * c)
+def _prepare(axes: "Axes") -> None:
+    """Make a square panel without numbers: principal components have no unit worth reading."""
+    axes.grid(False)
+    axes.set(xticks=[], yticks=[], box_aspect=1)
+    for spine in axes.spines.values():
+        spine.set(visible=True, color="#cccccc", linewidth=0.6)
 
 
 def _width(xy_K2: np.ndarray) -> float:
-    # Tokens that all coincide still need a frame.
-    return float(np.ptp(xy_K2, axis=0).max()) or 1.0
+    return float(np.ptp(xy_K2, axis=0).max()) or 1.0  # tokens that all coincide still need a frame
 
 
 def _fill_groups(axes: "Axes", xy_K2: np.ndarray, look: Look, *, width: float) -> None:
@@ -231,14 +206,13 @@ def _fill_groups(axes: "Axes", xy_K2: np.ndarray, look: Look, *, width: float) -
         axes.fill(*convex_hull(xy_K2[members]).T, color=color, alpha=0.22, linewidth=width, zorder=2)
 
 
-def _strokes(axes: "Axes", ends_E22: np.ndarray, **style: object) -> None:
-    if not len(ends_E22):
-        return
-    gap = np.full((len(ends_E22), 1, 2), np.nan)
-    (line,) = axes.plot(*np.concatenate([ends_E22, gap], axis=1).reshape(-1, 2).T, **style)  # type: ignore[arg-type]
-    # Both would drop strokes shorter than a pixel.
-    line.get_path().should_simplify = False
-    line.set_snap(False)
+def _strokes(axes: "Axes", ends_E22: np.ndarray, **style: Any) -> None:
+    if len(ends_E22):
+        gap = np.full((len(ends_E22), 1, 2), np.nan)
+        (line,) = axes.plot(*np.concatenate([ends_E22, gap], axis=1).reshape(-1, 2).T, **style)
+        # Both would drop strokes shorter than a pixel.
+        line.get_path().should_simplify = False
+        line.set_snap(False)
 
 
 def _cycle(colors: Sequence[str], values: np.ndarray) -> tuple[str, ...]:

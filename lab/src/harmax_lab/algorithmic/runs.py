@@ -4,13 +4,13 @@
     harmax run algorithmic             3 seeds, cut short: some minutes on two CPU cores
     harmax run algorithmic --full      the authors' 20 seeds and epochs; meant for a GPU
 
-Explained variance, grokking, representations and cosets are views of these runs. Here stand the learning curves, and
-what is to be known about the data before any of them is read.
+Explained variance, grokking, representations and cosets are views of these runs. This file has the learning curves, and
+what a reader must know about the data before any of the views.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,27 +18,24 @@ from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import settings
 from harmax_lab.algorithmic.training import RunCell, train
-from harmax_lab.kit import drawing, results
-from harmax_lab.kit.claims import Claim, Finding, Verdict
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Context, Experiment, Spec, Summary, conclude
+from harmax_lab.kit.experiment import Context, Experiment, Spec
+from harmax_lab.kit.judges import LEAST_SEEDS, Judge
+from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, combinations
+from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 TITLES = {name: find_task(name).title for name in TASKS}
 ARMS = tuple(MODEL_STYLES)
-LEAST_SEEDS = 10  # with fewer, an interval over seeds says little
 LEAK_TOLERANCE = 0.03
+TICKS = [style.label.replace(" ", "\n") for style in MODEL_STYLES.values()]
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
+CURVES = ("train_accuracy", "test_accuracy")
 PLACE: dict[str, Column] = {"protocol": lambda at: at.protocol, "task": lambda at: TITLES[at.task]}
 """The first columns of a table with a row per protocol and task."""
-
-Results = Mapping[RunCell, CellResult]
-Rows = results.Results[Any, RunCell]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +61,11 @@ class AlgorithmicSpec(Spec):
 
 def cells(spec: AlgorithmicSpec) -> list[RunCell]:
     """List every protocol, task, model and seed."""
-    return [
-        RunCell(protocol, task, model, head, spec.train_fraction, seed)
-        for protocol in spec.protocols
-        for task in spec.tasks
-        for model, head in ARMS
-        for seed in spec.seeds
-    ]
+    every = combinations(protocol=spec.protocols, task=spec.tasks, arm=ARMS, seed=spec.seeds)
+    return [RunCell(at.protocol, at.task, at.arm[0], at.arm[1], spec.train_fraction, at.seed) for at in every]
 
 
-def run_cells(
-    spec: AlgorithmicSpec, group: Sequence[RunCell], context: Context
-) -> Iterator[tuple[RunCell, CellResult]]:
+def run_cells(spec: Any, group: Sequence[RunCell], context: Context) -> Iterator[tuple[RunCell, CellResult]]:
     """Train the runs of one protocol, as many together as share a shape."""
     return train(
         group,
@@ -85,261 +75,180 @@ def run_cells(
     )
 
 
-def by_seed(results: Results, protocol: str, task: str, arm: tuple[str, str]) -> dict[int, CellResult]:
-    """Return the finished runs of one model on one task, by seed."""
-    wanted = (protocol, task, arm)
-    return {cell.seed: result for cell, result in results.items() if (cell.protocol, cell.task, cell.arm) == wanted}
+def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[str, float]:
+    """Return the accuracies at the last epoch."""
+    return {name: float(result.curves[name][-1]) for name in CURVES}
 
 
-def places(found: Rows, **fields: Iterable[Any]) -> list[Any]:
+def places(found: Results, **fields: Iterable[Any]) -> list[Any]:
     """List every protocol, task and value of a further field, each with its own results as `own`."""
-    spec = found.spec
-    listed = combinations(protocol=spec.protocols, task=spec.tasks, **fields)
+    listed = combinations(**{"protocol": found.spec.protocols, "task": found.spec.tasks, **fields})
     for at in listed:
         at.own = found.where(**vars(at))
     return listed
 
 
-def trained_as_long(*models: str) -> Callable[[Rows], str]:
-    """Return a test for `enough`: as many epochs as the authors' for these models, and enough seeds."""
-    return lambda results: too_short(results.spec, *models)
+def place(at: Any) -> dict[str, Any]:
+    """Return the first columns of a table with a row per protocol, task and model."""
+    return {"protocol": at.protocol, "task": TITLES[at.task], "model": MODEL_STYLES[at.arm].label, "runs": len(at.own)}
 
 
-def seeds_of(found: Rows) -> str:
-    """Say how many seeds there are, and that some are missing where not all of these cells are finished."""
-    return f"{len(found.spec.seeds)} seeds{', of which not all are finished' * (not found.complete)}"
-
-
-def seeds_in_words(spec: AlgorithmicSpec, results: Results, **wanted: str) -> str:
-    """Say how many seeds there are, and that some are missing where a picture of these cells lacks them.
-
-    >>> spec = AlgorithmicSpec(seeds=(0, 1))
-    >>> seeds_in_words(spec, {})
-    '2 seeds, of which not all are finished'
-    """
-    own = [cell for cell in cells(spec) if all(getattr(cell, name) == value for name, value in wanted.items())]
-    missing = any(cell not in results for cell in own)
-    return f"{len(spec.seeds)} seeds{', of which not all are finished' * missing}"
-
-
-def too_short(spec: AlgorithmicSpec, *models: str) -> str:
-    """Say why a spec cannot decide claims about these models; empty where it can."""
+def trained_as_long(results: Results) -> str:
+    """Say why runs cannot decide a claim: fewer epochs than the authors', or too few seeds; empty where they can."""
+    spec, models = results.spec, {cell.model for cell in results.wanted}
     wanted = {("mlp", anchors.EPOCHS): spec.mlp_epochs, ("transformer", anchors.EPOCHS): spec.transformer_epochs}
     if "permutation" in spec.tasks:
         wanted["transformer", anchors.LONG_EPOCHS] = spec.permutation_epochs
     short = {epochs: authors for (model, authors), epochs in wanted.items() if model in models and epochs < authors}
     if short:
-        least = min(short)
-        return f"Only {least} of the authors' {short[least]} epochs were run."
-    return too_few_seeds(spec)
+        return f"Only {min(short)} of the authors' {short[min(short)]} epochs were run."
+    return at_least(seeds=LEAST_SEEDS)(results)
 
 
-def too_few_seeds(spec: AlgorithmicSpec) -> str:
-    """Say that a spec has too few seeds to decide anything about means and medians; empty where it has enough."""
-    return f"Only {len(spec.seeds)} of at least {LEAST_SEEDS} seeds were run." * (len(spec.seeds) < LEAST_SEEDS)
+def claim(name: str, statement: str, paper: str, needs: Test, judge: Judge, *, control: bool = False) -> Claim:
+    """Return a claim that needs runs as long as the authors'."""
+    return Claim(name, statement, paper, control, needs=needs, judge=judge, enough=trained_as_long)
 
 
-class Basis(NamedTuple):
-    """The runs that a view's claim rests on, and who judges them."""
-
-    protocol: str
-    arms: tuple[tuple[str, str], ...]
-    tasks: tuple[str, ...]
-    judge: Callable[[Results], Finding]
+def seeds_of(found: Results) -> str:
+    """Say how many seeds there are, and that some are missing where not all of these cells are finished."""
+    return f"{len(found.spec.seeds)} seeds{', of which not all are finished' * (not found.complete)}"
 
 
-def conclude_on(basis: Basis, claim: str, spec: AlgorithmicSpec, results: Results) -> Verdict:
-    """Judge a view's claim on its runs, undecided where the spec is too short for its models."""
-    own = [cell for cell in cells(spec) if cell.protocol == basis.protocol and cell.arm in basis.arms]
-    wanted = [cell for cell in own if cell.task in basis.tasks]
-    short = too_short(spec, *(model for model, _ in basis.arms))
-    return conclude(claim, basis.judge, wanted, results, too_short=short)
+def _judge_authors_leak(results: Results) -> Finding:
+    leaks = {task: float(np.mean(own.metric("leak").values)) for task, own in results.groups("task").items()}
+    worst = max(abs(leak - anchors.LEAK[task]) for task, leak in leaks.items())
+    words = ", ".join(f"{TITLES[task].lower()} {leak:.1%}" for task, leak in leaks.items())
+    return Finding(
+        worst <= LEAK_TOLERANCE,
+        f"Mean share over seeds: {words}; at most {100 * worst:.1f} points from the authors'.",
+        {**{f"leak_{task}": leak for task, leak in leaks.items()}, "largest_difference": worst},
+    )
+
+
+def _judge_matched_leak(results: Results) -> Finding:
+    worst = max(results.metric("leak"))
+    sentence = f"The largest share of {len(results)} splits is {worst:.1%}."
+    return Finding(worst == 0, sentence, {"largest_leak": worst, "splits": len(results)})
+
+
+def _judge_finite(results: Results) -> Finding:
+    diverged = [cell for cell, result in results.items() if result.metrics["diverged_at"] is not None]
+    names = ", ".join(sorted({f"{MODEL_STYLES[cell.arm].label} on {TITLES[cell.task].lower()}" for cell in diverged}))
+    return Finding(
+        not diverged,
+        f"{len(diverged)} of {len(results)} runs diverged{': ' + names if names else ''}.",
+        {"diverged": len(diverged), "runs": len(results)},
+    )
 
 
 CLAIMS = (
     Claim(
         "authors_leak",
-        "Drawn with replacement before the split, as in the authors' code, the test rows are training rows too, in "
-        "shares within 3 points of what was measured on the authors' data.",
+        "The authors' code draws rows with replacement before the split, so test rows are also training rows. Their "
+        "share per task lies within 3 points of the share measured on the authors' data.",
         "Not reported. Measured on the authors' data: "
         + ", ".join(f"{TITLES[task].lower()} {share:.0%}" for task, share in anchors.LEAK.items())
         + ".",
         control=True,
+        needs=where(protocol="authors"),
+        judge=_judge_authors_leak,
+        enough=at_least(seeds=LEAST_SEEDS),
     ),
-    Claim("matched_leak", "Under the matched protocol no test row is a training row.", "Not reported.", control=True),
-    Claim("all_finite", "No run diverges.", "Not reported.", control=True),
+    Claim(
+        "matched_leak",
+        "Under the matched protocol no test row is a training row.",
+        "Not reported.",
+        control=True,
+        needs=where(protocol="matched"),
+        judge=_judge_matched_leak,
+    ),
+    Claim("all_finite", "No run diverges.", "Not reported.", control=True, judge=_judge_finite),
 )
 
 
-def judge_authors_leak(results: Results) -> Finding:
-    """Judge every task by its mean share over seeds."""
-    means = {task: _mean(results, "authors", task, "leak") for task in _tasks(results)}
-    leaks = {task: mean for task, mean in means.items() if mean is not None}
-    worst = max(abs(leak - anchors.LEAK[task]) for task, leak in leaks.items())
-    return Finding(
-        worst <= LEAK_TOLERANCE,
-        "Mean share over seeds: "
-        + ", ".join(f"{TITLES[task].lower()} {leak:.1%}" for task, leak in leaks.items())
-        + f"; at most {100 * worst:.1f} points from the authors'.",
-        {**{f"leak_{task}": leak for task, leak in leaks.items()}, "largest_difference": worst},
-    )
+def tables(results: Results) -> list[Table]:
+    """Tabulate the splits, and where each model ends."""
 
+    def mean(metric: str, scale: int = 1) -> Column:
+        return lambda at: scale * float(np.mean(at.own.metric(metric).values)) if at.own else None
 
-def judge_matched_leak(results: Results) -> Finding:
-    """Judge by the largest share of all runs, which must be 0 exactly."""
-    worst = max(result.metrics["leak"] for result in results.values())
-    return Finding(
-        worst == 0,
-        f"The largest share of {len(results)} splits is {worst:.1%}.",
-        {"largest_leak": worst, "splits": len(results)},
-    )
-
-
-def judge_finite(results: Results) -> Finding:
-    """Judge by whether any run met a number that is not finite."""
-    diverged = [cell for cell, result in results.items() if result.metrics["diverged_at"] is not None]
-    where = ", ".join(sorted({f"{MODEL_STYLES[cell.arm].label} on {TITLES[cell.task].lower()}" for cell in diverged}))
-    return Finding(
-        not diverged,
-        f"{len(diverged)} of {len(results)} runs diverged{': ' + where if where else ''}.",
-        {"diverged": len(diverged), "runs": len(results)},
-    )
-
-
-JUDGES = {
-    "authors_leak": (("authors",), judge_authors_leak),
-    "matched_leak": (("matched",), judge_matched_leak),
-    "all_finite": (PROTOCOLS, judge_finite),
-}
-
-
-def summarize(spec: AlgorithmicSpec, results: Results) -> Summary:
-    """Judge the data, and tabulate the splits and where each model ends."""
-    verdicts = []
-    for claim in CLAIMS:
-        protocols, judge = JUDGES[claim.id]
-        wanted = [cell for cell in cells(spec) if cell.protocol in protocols]
-        short = too_few_seeds(spec) if claim.id == "authors_leak" else ""
-        verdicts.append(conclude(claim.id, judge, wanted, results, too_short=short))
-    splits = Table(
-        "Data: means over seeds",
-        tuple(
-            {
-                "protocol": protocol,
-                "task": TITLES[task],
-                "training rows": _mean(results, protocol, task, "train_rows"),
-                "of them distinct": _mean(results, protocol, task, "train_facts"),
-                "test rows": _mean(results, protocol, task, "test_rows"),
-                "in the training set, %": _percent(_mean(results, protocol, task, "leak")),
-                "authors', %": 100 * anchors.LEAK[task] if protocol == "authors" else None,
-                "questions with two answers": _mean(results, protocol, task, "contradictions"),
-            }
-            for protocol in spec.protocols
-            for task in spec.tasks
-        ),
-    )
-    ends = Table(
-        "Runs: medians over seeds at the last epoch",
-        tuple(
-            _end(spec, results, protocol, task, arm)
-            for protocol in spec.protocols
-            for task in spec.tasks
-            for arm in ARMS
-        ),
-    )
-    return Summary(tuple(verdicts), (splits, ends))
-
-
-def _end(
-    spec: AlgorithmicSpec, results: Results, protocol: str, task: str, arm: tuple[str, str]
-) -> dict[str, str | float | int | None]:
-    found = list(by_seed(results, protocol, task, arm).values())
-    return {
-        "protocol": protocol,
-        "task": TITLES[task],
-        "model": MODEL_STYLES[arm].label,
-        "epochs": spec.epochs(task, arm[0]),
-        "runs": len(found),
-        "diverged": sum(result.metrics["diverged_at"] is not None for result in found),
-        "training accuracy": _last_median(found, "train_accuracy"),
-        "test accuracy": _last_median(found, "test_accuracy"),
+    data = {
+        **PLACE,
+        "training rows": mean("train_rows"),
+        "of them distinct": mean("train_facts"),
+        "test rows": mean("test_rows"),
+        "in the training set, %": mean("leak", 100),
+        "authors', %": lambda at: 100 * anchors.LEAK[at.task] if at.protocol == "authors" else None,
+        "questions with two answers": mean("contradictions"),
     }
+    ends = []
+    for at in places(results, arm=ARMS):
+        # Curves are stored in single precision, and so is their median.
+        last = [np.float32(at.own.metric(name).values) for name in CURVES]
+        *names, runs = place(at).items()
+        row = dict([*names, ("epochs", results.spec.epochs(at.task, at.arm[0])), runs])
+        row["diverged"] = len(at.own.metric("diverged_at").present)
+        row["training accuracy"], row["test accuracy"] = (float(np.median(one)) if at.own else None for one in last)
+        ends.append(row)
+    return [
+        tabulate("Data: means over seeds", places(results), data),
+        Table("Runs: medians over seeds at the last epoch", tuple(ends)),
+    ]
 
 
-def _last_median(found: Sequence[CellResult], curve: str) -> float | None:
-    return float(np.median([result.curves[curve][-1] for result in found])) if found else None
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw the learning curves, one figure per protocol."""
+    return {f"learning_curves_{protocol}": _draw(own, protocol) for protocol, own in results.groups("protocol").items()}
 
 
-def _mean(results: Results, protocol: str, task: str, metric: str) -> float | None:
-    found = [r.metrics[metric] for cell, r in results.items() if (cell.protocol, cell.task) == (protocol, task)]
-    return float(np.mean(found)) if found else None
+def _draw(results: Results, protocol: str) -> Picture:
+    tasks, (standard, harmonic) = results.spec.tasks, ARMS[:2]
+    figure, panels = drawing.facets(
+        {task: TITLES[task] for task in tasks},
+        {arm: style.label for arm, style in MODEL_STYLES.items()},
+        size=(10, 2.0 * len(tasks) + 0.9),
+        xlabel="epoch",
+        ylabel="accuracy",
+        handles=[
+            drawing.line_handle("training", TRAIN_COLOR, "--"),
+            drawing.line_handle("test, standard", MODEL_STYLES[standard].color),
+            drawing.line_handle("test, harmonic", MODEL_STYLES[harmonic].color),
+        ],
+        sharey=True,
+        sharex="col",
+    )
+    for (task, arm), axes in panels.items():
+        for name, color, line in zip(CURVES, (TRAIN_COLOR, MODEL_STYLES[arm].color), ("--", "-"), strict=True):
+            if curves := results.where(task=task, arm=arm).curve(name).values:
+                epoch = drawing.spaced(len(curves[0]), 100)
+                drawing.draw_band(axes, epoch + 1, [curve[epoch] for curve in curves], color=color, line=line)
+        axes.set(xscale="log", ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
+    dropout = "on for transformers" if protocol == "authors" else "off"
+    return Picture(
+        figure,
+        f"Accuracy over training, {protocol} protocol (dropout in tests: {dropout}); {seeds_of(results)}. Lines are "
+        "medians over seeds, bands their range: training in gray and dashed, test in the model's color. Epochs count "
+        "from 1 here.",
+    )
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def _tasks(results: Results) -> list[str]:
-    return list(dict.fromkeys(cell.task for cell in results))
-
-
-def figures(spec: AlgorithmicSpec, results: Results) -> dict[str, Picture]:
-    """Draw the learning curves, one figure a protocol."""
-    drawn = {}
-    for protocol in spec.protocols:
-        found = {cell: result for cell, result in results.items() if cell.protocol == protocol}
-        if found:
-            tests = "tests with dropout on for transformers" if protocol == "authors" else "tests without dropout"
-            drawn[f"learning_curves_{protocol}"] = Picture(
-                draw_learning_curves(spec, protocol, found),
-                f"Accuracy over training, protocol {protocol} ({tests}); "
-                f"{seeds_in_words(spec, results, protocol=protocol)}. A line is the median over "
-                "seeds, a band their range: training in gray and dashed, test in the model's color. Epochs count "
-                "from 1 here.",
-            )
-    return drawn
-
-
-def draw_learning_curves(spec: AlgorithmicSpec, protocol: str, results: Results) -> "Figure":
-    """Draw a row a task, a column a model."""
-    figure = drawing.new_figure(10, 2.0 * len(spec.tasks) + 0.9)
-    grid = figure.subplots(len(spec.tasks), len(ARMS), sharey=True, sharex="col", squeeze=False)
-    for row, task in zip(grid, spec.tasks, strict=True):
-        for axes, arm in zip(row, ARMS, strict=True):
-            found = list(by_seed(results, protocol, task, arm).values())
-            if found:
-                epoch = drawing.spaced(len(found[0].curves["test_accuracy"]), 100)
-                train, test = ([r.curves[name][epoch] for r in found] for name in ("train_accuracy", "test_accuracy"))
-                drawing.draw_band(axes, epoch + 1, train, color=TRAIN_COLOR, line="--")
-                drawing.draw_band(axes, epoch + 1, test, color=MODEL_STYLES[arm].color)
-            axes.set(xscale="log", ylim=(-0.03, 1.03), yticks=(0, 0.5, 1))
-        row[0].set_ylabel(f"{TITLES[task]}\naccuracy")
-    for axes, arm in zip(grid[0], ARMS, strict=True):
-        axes.set_title(MODEL_STYLES[arm].label)
-    for axes in grid[-1]:
-        axes.set_xlabel("epoch")
-    handles = [drawing.line_handle("training", TRAIN_COLOR, "--")]
-    for arm in ARMS[:2]:  # a transformer has the color of the MLP with its head
-        style = MODEL_STYLES[arm]
-        handles.append(drawing.line_handle(f"test, {style.label.split()[0]}", style.color))
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    return figure
-
-
+FULL = AlgorithmicSpec(seeds=anchors.SEEDS)
 EXPERIMENT = Experiment(
     name="algorithmic",
     title="The runs of the algorithmic section",
     figure="Fig. 2, 3",
     claims=CLAIMS,
     profiles={
-        "smoke": AlgorithmicSpec(seeds=(0, 1), mlp_epochs=2, transformer_epochs=2, permutation_epochs=2),
-        "quick": AlgorithmicSpec(seeds=anchors.SEEDS[:3], mlp_epochs=600, transformer_epochs=12, permutation_epochs=12),
-        "full": AlgorithmicSpec(seeds=anchors.SEEDS),
+        "smoke": replace(FULL, seeds=(0, 1), mlp_epochs=2, transformer_epochs=2, permutation_epochs=2),
+        "quick": replace(FULL, seeds=anchors.SEEDS[:3], mlp_epochs=600, transformer_epochs=12, permutation_epochs=12),
+        "full": FULL,
     },
     cells=cells,
     run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
+    measure=measure,
+    tables=tables,
+    figures=figures,
     group=lambda cell: cell.protocol,
     accelerated=True,
 )

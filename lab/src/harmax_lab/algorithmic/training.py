@@ -74,23 +74,15 @@ def train(
             if weight is not None:
                 kept = weight.detach()[None, task_of(cell).shown].numpy()
                 result = replace(result, arrays={**result.arrays, "centers": kept})
-            learned = trained.head
-            if isinstance(learned, LearnableHarmonicHead):
-                result = replace(result, metrics={**result.metrics, "exponent": learned.exponent.item()})
+            if isinstance(trained.head, LearnableHarmonicHead):
+                result = replace(result, metrics={**result.metrics, "exponent": trained.head.exponent.item()})
             yield cell, result
 
 
 def stacks_of(
     cells: Sequence[C], settings: Callable[[C], Settings], device: str, *, snapshots: int = 48
 ) -> Iterator[tuple[list[C], Job]]:
-    """Yield the cells that can be trained as one ensemble, and that ensemble, built; the longest work first.
-
-    Args:
-        cells: what to train.
-        settings: how to train a cell.
-        device: where to.
-        snapshots: how often the embedding is kept.
-    """
+    """Yield the cells that can be trained as one ensemble, and that ensemble, built; the longest work first."""
     stacks: dict[tuple[str, str, int, Settings], list[C]] = {}
     for cell in cells:
         # What may differ between the runs of an ensemble does not set them apart.

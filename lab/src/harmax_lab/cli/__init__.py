@@ -5,7 +5,5 @@ VERBS: dict[str, tuple[str, str]] = {
     "run": ("harmax_lab.cli.run:RunExperiment", "Run one experiment, or what is left of it."),
     "reproduce": ("harmax_lab.cli.run:Reproduce", "Run every experiment, then write the report."),
     "analyze": ("harmax_lab.cli.analyze:Analyze", "Measure the stored embeddings of `algorithmic`, or film them."),
-    "geometry": ("harmax_lab.cli.geometry:Geometry", "Measure word pairs and token centers in language models."),
-    "prototypes": ("harmax_lab.cli.prototypes:Prototypes", "Show an image classifier's centers and its reasons."),
     "report": ("harmax_lab.cli.report:WriteReport", "Write one self-contained HTML file from stored runs."),
 }

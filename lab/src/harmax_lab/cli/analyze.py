@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from harmax.analysis import bootstrap_interval
+from harmax.analysis import bootstrap_interval, explained_variance, participation_ratio
 from harmax.cli.usage import UsageError, checking_usage, print_json
 from harmax.errors import unknown
 from harmax.figures import house_style
 from harmax.files import write_atomically
 from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.film import draw_frames, to_gif
-from harmax_lab.algorithmic.measures import last_embedding, measure, shape
+from harmax_lab.algorithmic.measures import last_embedding, measure
 from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.experiment import PROFILES
@@ -174,7 +174,10 @@ def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:
 def measured(run: Run, cell: RunCell) -> dict[str, Any] | None:
     """Measure a run's last embedding, None where it diverged."""
     embedding = last_embedding(run.read(cell.name))
-    return None if embedding is None else {**shape(embedding), **measure(task_of(cell).structure, embedding)}
+    if embedding is None:
+        return None
+    shape = {"explained variance": explained_variance(embedding), "participation ratio": participation_ratio(embedding)}
+    return {**shape, **measure(task_of(cell).structure, embedding)}
 
 
 def to_rows(found: Mapping[RunCell, dict[str, Any] | None]) -> list[dict[str, Any]]:

@@ -19,8 +19,7 @@ class ShowProgress:
     ...     pass
     """
 
-    def __init__(self, unit: str = "cells") -> None:
-        self._unit = unit
+    def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
         self._spoken = (-1.0, "")
@@ -41,7 +40,7 @@ class ShowProgress:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        words = f"{event.experiment}: {event.done} of {event.total} {self._unit}"
+        words = f"{event.experiment}: {event.done} of {event.total} cells"
         words += f", {event.failed} failed" if event.failed else ""
         if self._bar is not None:
             task = next((t.id for t in self._bar.tasks if t.fields.get("name") == event.experiment), None)

@@ -20,7 +20,7 @@ from harmax_lab.kit.store import Run
 
 @dataclass(frozen=True)
 class RunExperiment:
-    """Run one experiment, or what is left of it: finished cells are never run twice."""
+    """Run one experiment, or what is left of it. Finished cells are never run twice."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """An experiment; `harmax list` shows them."""
@@ -29,15 +29,15 @@ class RunExperiment:
     full: bool = False
     """The paper's full setting instead of the quick one."""
     seeds: str | None = None
-    """Other seeds: how many (5), or which ones (3,7,9)."""
+    """Seeds other than the profile's: how many (5), or which ones (3,7,9)."""
     folder: Path = Path("runs")
     """Where run folders live."""
     device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1; a GPU where there is one and the experiment uses it if left out."""
+    """Where to compute: cpu, cuda, cuda:1. Left out: a GPU where there is one and the experiment can use it."""
     cells: str | None = None
-    """Only cells with these fields (dataset=cifar10,stage=final; * is anything), so that processes share a run."""
+    """Run only cells with these fields (dataset=cifar10,stage=final; * is anything). Processes can share a run so."""
     engine: str = "local"
-    """Where the work runs: local, this process; ray, all cores or GPUs of this machine or of a Ray cluster."""
+    """Where the work runs. local: in this process. ray: on all cores or GPUs of this machine or of a Ray cluster."""
     json: bool = False
     """Print the run's summary as JSON."""
 
@@ -83,7 +83,7 @@ class Reproduce:
     folder: Path = Path("runs")
     """Where run folders live."""
     device: str | None = None
-    """Where to compute what can be computed there: cpu, cuda, cuda:1; a GPU where there is one if left out."""
+    """Where to compute: cpu, cuda, cuda:1. Left out: a GPU where there is one and the experiment can use it."""
 
     def __call__(self) -> int:
         """Run everything, and print verdicts and the report's path."""
@@ -118,14 +118,14 @@ class Reproduce:
 
 
 def profile_of(smoke: bool, full: bool) -> str:
-    """Return the profile that two flags stand for."""
+    """Return the profile that the two flags ask for."""
     if smoke and full:
-        raise ValueError("`--smoke` and `--full` must not come together, got both; give one of them.")
+        raise ValueError("`--smoke` and `--full` exclude each other; give one of them.")
     return "smoke" if smoke else "full" if full else "quick"
 
 
 def complain(run: Run) -> None:
-    """Say on standard error which cells failed or are damaged, and what to do; each reason is said once."""
+    """Print on standard error which cells failed or are damaged, and what to do; each reason once."""
     trained = run.home.parent.name
     failed: dict[str, list[str]] = {}
     for name, error in run.failed.items():

@@ -61,7 +61,9 @@ def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
     """Judge a claim on the cells that it needs; undecided where one is missing, or where the run is too small."""
     own = results.where(claim.needs)
     if not own.wanted:
-        return Verdict(claim.id, NOT_DECIDED, "This profile has no cell for this claim.")
+        absent = ", ".join(getattr(results.spec, "absent", ()))
+        why = f" Left out, because the files were not there: {absent}." if absent else ""
+        return Verdict(claim.id, NOT_DECIDED, f"This profile has no cell for this claim.{why}")
     if not own.complete:
         return Verdict(claim.id, NOT_DECIDED, "Some cells that this claim needs are not finished.")
     assert claim.judge is not None

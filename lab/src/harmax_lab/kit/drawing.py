@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure
+from harmax.analysis import Interval
+from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure, spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 __all__ = [
     "MODEL_STYLES",
     "ModelStyle",
+    "beside",
     "class_color",
     "draw_band",
     "draw_head_curves",
+    "draw_interval",
     "draw_points",
     "draw_regions",
     "draw_weights",
@@ -99,17 +102,31 @@ def facets(
 
 
 def wrapped(
-    panels: Mapping[K, str], columns: int, *, size: tuple[float, float], **options: Any
+    panels: Mapping[K, str],
+    columns: int,
+    *,
+    size: tuple[float, float],
+    ylabel: str = "",
+    handles: Sequence["Line2D"] = (),
+    title: str = "",
+    **options: Any,
 ) -> tuple["Figure", dict[K, "Axes"], "Axes | None"]:
-    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left for a legend."""
+    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left.
+
+    The left-most panels have the label, and the panel that is left holds the titled legend, where there are any.
+    """
     figure = new_figure(*size)
     rows = -(-len(panels) // columns)
     every = list(figure.subplots(rows, columns, squeeze=False, **options).flat)
     for axes, words in zip(every, panels.values(), strict=False):
         axes.set_title(words)
+    for axes in every[: len(panels) : columns]:
+        axes.set_ylabel(ylabel)
     spare = every[len(panels) :]
     for axes in spare:
         axes.axis("off")
+    if spare and handles:
+        spare[0].legend(handles=list(handles), loc="center", fontsize=10, title=title, title_fontsize=10)
     return figure, dict(zip(panels, every, strict=False)), spare[0] if spare else None
 
 
@@ -117,16 +134,6 @@ def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence
     """Draw one head's curves: the median over seeds as a line, their range as a band."""
     style = HEAD_STYLES[head]
     draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
-
-
-def spaced(count: int, most: int = 160) -> np.ndarray:
-    """Return indices below `count` that are evenly spaced on a logarithmic axis: a long curve in few points.
-
-    >>> spaced(1000, 5)
-    array([  0,   5,  31, 177, 999])
-    """
-    steps = np.rint(np.geomspace(1, count, min(count, most))).astype(int)
-    return np.unique(steps) - 1
 
 
 def model_handle(model: str, head: str) -> "Line2D":
@@ -177,3 +184,18 @@ def _frame(axes: "Axes", reach: float) -> None:
 
 def _rgb(color: str) -> tuple[float, ...]:
     return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def beside(place: float, count: int, reach: float) -> np.ndarray:
+    """Return where so many dots stand around a place: in a fixed order, so that the same runs give the same picture."""
+    return place + reach * np.linspace(-1, 1, max(count, 2))[:count]
+
+
+def draw_interval(
+    axes: "Axes", found: Interval, place: float, color: str, *, marker: str = "D", scale: float = 1.0, **mark: Any
+) -> None:
+    """Draw an interval as a bar at a height, and a mark at its estimate; no bar where an end is infinite."""
+    if np.isfinite(found.low):
+        ends = [scale * found.low, scale * found.high]
+        axes.plot(ends, [place, place], color=color, linewidth=3, solid_capstyle="butt")
+    axes.plot(scale * found.estimate, place, marker, color=color, **mark)

@@ -10,16 +10,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
 from harmax.figures import Picture
-from harmax_lab.kit.claims import (
-    NOT_DECIDED,
-    NOT_REPRODUCED,
-    REPRODUCED,
-    Claim,
-    Finding,
-    Verdict,
-)
-from harmax_lab.kit.claims import conclude as conclude_on
+from harmax_lab.kit.claims import Claim, Verdict, conclude
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Run, american, spec_hash
 from harmax_lab.kit.tables import Table
@@ -59,29 +53,6 @@ class Summary:
 
 S = TypeVar("S", bound=Spec)
 C = TypeVar("C", bound=Cell)
-
-
-def conclude(
-    claim: str,
-    judge: Callable[[Mapping[C, CellResult]], Finding],
-    wanted: Sequence[C],
-    results: Mapping[C, CellResult],
-    *,
-    too_short: str = "",
-) -> Verdict:
-    """Judge a claim on the cells it rests on; undecided where one is missing, or where the run is too short to tell.
-
-    `too_short` is the sentence that says so, empty where the run is long enough.
-    """
-    if not wanted:
-        return Verdict(claim, NOT_DECIDED, "This profile has no cell that could tell.")
-    if any(cell not in results for cell in wanted):
-        return Verdict(claim, NOT_DECIDED, "Not every cell that this needs is finished.")
-    finding = judge({cell: results[cell] for cell in wanted})
-    if too_short:
-        return Verdict(claim, NOT_DECIDED, f"{too_short} So far: {finding.sentence}", finding.numbers)
-    verdict = NOT_DECIDED if finding.holds is None else REPRODUCED if finding.holds else NOT_REPRODUCED
-    return Verdict(claim, verdict, finding.sentence, finding.numbers)
 
 
 class Progress(Protocol):
@@ -144,11 +115,10 @@ class Experiment(Generic[S, C]):
     tables: Callable[[Results[S, C]], Iterable[Table]] = _nothing
     figures: Callable[[Results[S, C]], Mapping[str, Picture]] = _no_pictures
     measure: Callable[[S, C, CellResult], Mapping[str, Any]] | None = None
-    """Returns what claims and tables look at, per cell, as flat metrics; they join those that are stored."""
+    """Returns what claims and tables look at, per cell: flat metrics, which join those that are stored, and arrays."""
     keeps: tuple[str, ...] = ()
-    """Names of curves and arrays that claims or tables read beside the metrics; they are published with the rows."""
-    old_summarize: Callable[..., Summary] | None = None
-    old_figures: Callable[..., Mapping[str, Picture]] | None = None
+    """Names of curves and arrays that claims or tables read beside the metrics, or patterns such as "probes/*".
+    They are published with the rows."""
     version: int = 1
     """Raised whenever a change of code changes the numbers: older runs are then left out of the report."""
     group: Callable[[C], Hashable] = _alone
@@ -210,29 +180,20 @@ class Experiment(Generic[S, C]):
         """Make finished cells a table, each with its measures."""
         if self.measure is None:
             return Results(spec, found, self.cells(spec))
-        measured = {
-            cell: replace(result, metrics={**result.metrics, **self.measure(spec, cell, result)})
-            for cell, result in found.items()
-        }
+        measured = {cell: _join(result, self.measure(spec, cell, result)) for cell, result in found.items()}
         return Results(spec, measured, self.cells(spec))
-
-    def summarize(self, spec: S, found: Mapping[C, CellResult]) -> Summary:
-        """Judge every claim, and make the tables that have rows."""
-        if self.old_summarize is not None:
-            return self.old_summarize(spec, found)
-        return self.judge(self.results(spec, found))
 
     def judge(self, results: Results[S, C]) -> Summary:
         """Judge every claim, and make the tables that have rows."""
-        if self.old_summarize is not None:
-            return self.old_summarize(results.spec, results)
         tables = tuple(table for table in self.tables(results) if table.rows)
-        return Summary(tuple(conclude_on(claim, results) for claim in self.claims), tables)
+        return Summary(tuple(conclude(claim, results) for claim in self.claims), tables)
+
+    def summarize(self, spec: S, found: Mapping[C, CellResult]) -> Summary:
+        """Measure finished cells, and judge them."""
+        return self.judge(self.results(spec, found))
 
     def draw(self, spec: S, found: Mapping[C, CellResult]) -> Mapping[str, Picture]:
-        """Draw every figure for which there are results."""
-        if self.old_figures is not None:
-            return self.old_figures(spec, found)
+        """Measure finished cells, and draw every figure for which there are some."""
         return self.figures(self.results(spec, found))
 
     def groups(self, cells: Iterable[C]) -> list[list[C]]:
@@ -257,8 +218,13 @@ def view(source: Experiment[S, C], *, name: str, version: int = 1, **own: Any) -
         own: its title, figure, claims, tables, figures and measure.
     """
     fresh: dict[str, Any] = {"tables": _nothing, "figures": _no_pictures, "measure": None, "keeps": ()}
-    fresh |= {"old_summarize": None, "old_figures": None}
     return replace(source, name=name, version=version, source=source, **(fresh | own))
+
+
+def _join(result: CellResult, measures: Mapping[str, Any]) -> CellResult:
+    arrays = {name: value for name, value in measures.items() if isinstance(value, np.ndarray)}
+    metrics = {name: value for name, value in measures.items() if name not in arrays}
+    return replace(result, arrays={**result.arrays, **arrays}, metrics={**result.metrics, **metrics})
 
 
 def _tuples(value: Any) -> Any:

@@ -156,3 +156,23 @@ def reaches(metric: str, bar: float, *, by: str = "head", words: str) -> Judge:
         return Finding(both(*answers), f"{words}: {listed(means)}; the bar is {bar:g}.", means)
 
     return judge
+
+
+def below(found: Interval, limit: float) -> bool | None:
+    """Return whether all of an interval lies below a limit: no where all of it lies above, None where it spans it.
+
+    >>> below(Interval(2.0, 1.0, 3.0), 4), below(Interval(2.0, 1.0, 3.0), 2)
+    (True, None)
+    """
+    above = found.above(limit)
+    return None if above is None else not above
+
+
+def signed(found: Interval, digits: int = 2, *, scale: float = 1.0) -> str:
+    """Write a difference and its interval, all with their signs.
+
+    >>> signed(Interval(0.01, -0.002, 0.03), scale=100)
+    '+1.00 [-0.20, +3.00]'
+    """
+    estimate, low, high = (f"{scale * value:+.{digits}f}" for value in found)
+    return f"{estimate} [{low}, {high}]"

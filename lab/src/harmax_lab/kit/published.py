@@ -9,6 +9,7 @@ import gzip
 import io
 from collections.abc import Mapping
 from dataclasses import asdict
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def write_rows(experiment: Experiment[Any, Any], results: Results[Any, Any], fol
         f"{cell.name}/{name}": np.ascontiguousarray(array)
         for cell, result in results.items()
         for name, array in {**result.curves, **result.arrays}.items()
-        if name in experiment.keeps
+        if any(fnmatchcase(name, pattern) for pattern in experiment.keeps)
     }
     if kept:
         write_atomically(folder / ARRAYS, save(kept))
@@ -81,7 +82,7 @@ def read_rows(experiment: Experiment[Any, Any], folder: Path) -> Results[Any, An
 
 
 def _arrays_of(cell: str, kept: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    own = {key.rpartition("/")[2]: array for key, array in kept.items() if key.rpartition("/")[0] == cell}
+    own = {key.partition("/")[2]: array for key, array in kept.items() if key.partition("/")[0] == cell}
     return own, own
 
 

@@ -1,5 +1,6 @@
 """Tables as lists of columns: a title, the things that rows are about, and one function per column."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from harmax.analysis import Interval, PairedDifference
+from harmax_lab.kit.results import Results
 
 R = TypeVar("R")
 Column = Callable[[Any], Any]
@@ -82,3 +84,30 @@ def paired_columns(
         "p, sign test": value(lambda one: one.sign_p),
         "p, signed ranks": value(lambda one: one.rank_p),
     }
+
+
+def places(results: Results[Any, Any], **fields: Iterable[Any]) -> list[Any]:
+    """List every combination of some fields' values, each with the results that have these values as `own`."""
+    listed = combinations(**fields)
+    for at in listed:
+        at.own = results.where(**vars(at))
+    return listed
+
+
+def mean_of(metric: str) -> Callable[[Any], Interval | None]:
+    """Return a function of a place: the mean of a metric with its bootstrap interval; None where nothing is there."""
+    return lambda at: at.own.metric(metric).mean()
+
+
+def estimate(found: Callable[[Any], Interval | None]) -> Column:
+    """Return a column with the estimate of an interval."""
+    return lambda row: None if (one := found(row)) is None else one.estimate
+
+
+def interval_columns(heading: str, found: Callable[[Any], Interval | None]) -> dict[str, Column]:
+    """Return three columns of an interval: the estimate and both ends, which are empty where they are infinite."""
+
+    def end(name: str) -> Column:
+        return lambda row: getattr(one, name) if (one := found(row)) and math.isfinite(one.low) else None
+
+    return {heading: estimate(found), **{f"{heading} {name}": end(name) for name in ("low", "high")}}

@@ -1,243 +1,183 @@
 """Whether a harmonic GPT-2's embedding holds better parallelograms than a standard one's: a view of the runs of `gpt2`.
 
-Two arms are compared on the same quadruples, with intervals over word pairs: 10,000 quadruples of 300 pairs know no
-more than 300 pairs do. The loss is in units of the vocabulary's spread along two components, which is another one in
-each arm; what the relation itself does shows against the arm's own shuffled pairs, where that unit cancels.
+Two arms are compared on the same quadruples. Intervals are over word pairs, because 10,000 quadruples of 300 pairs know
+no more than 300 pairs do. The loss is in units of the vocabulary's spread along two components, and this unit differs
+between the arms. In the comparison with an arm's own shuffled pairs the unit cancels, so this one shows the relation.
 """
-
-# Q quadruples
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import numpy as np
 
 from harmax.analysis import SETTINGS, Interval, LossComparison, Quadruples, compare_losses
-from harmax_lab.kit.claims import Claim, Finding, Verdict
-from harmax_lab.kit.experiment import Summary, conclude
+from harmax.errors import needs
+from harmax.figures import Picture
+from harmax.inspect.embedding import CENTERS, MEASURE, QUERIES, comparison, from_text_array, measured_tasks
+from harmax.inspect.word_figures import LabeledModel, draw_distributions, draw_ranked, draw_token_centers
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Finding
+from harmax_lab.kit.experiment import view
+from harmax_lab.kit.judges import both, listed
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table
-from harmax_lab.language import runs
-from harmax_lab.language.embedding import (
-    CENTERS,
-    MEASURE,
-    RANKS,
-    Results,
-    by_seed,
-    comparison,
-    from_text_array,
-    settings_ratio,
-    tasks_of,
-)
-from harmax_lab.language.parallelogram_figures import figures
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
+from harmax_lab.kit.tables import Table, combinations, tabulate
+from harmax_lab.language import gpt2
+from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 
-__all__ = ["CLAIMS", "figures", "summarize"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-DRAWS = 500  # of the bootstrap of each comparison
+ARMS = (STANDARD, HARMONIC)
+BETWEEN = "harmonic against standard"
 CHANCE = 0.025  # of one interval of 95 % lying on the wrong side
 LOWER, HIGHER, UNDECIDED = "lower", "higher", "undecided"
+LENGTHS = ("median length", "middle 90 %")
+SHARES = ("explained by 2, %", "explained by 10, %", "explained by 100, %")
+CLOUD = (*LENGTHS, *SHARES, "participation ratio", "effective rank", "common mean, % of squared length")
+
+Comparisons = Mapping[str, LossComparison]
+"""The two arms with one seed on one task: `BETWEEN` them, and of each arm its quadruples against its shuffled pairs."""
+Tasks = Mapping[str, Mapping[int, Comparisons]]
+"""Comparisons by task and seed."""
 
 
-class Comparisons(NamedTuple):
-    """The two arms on one set of quadruples: of each seed, the comparison, and both against their own null."""
-
-    between: dict[int, LossComparison]
-    """Seed to harmonic against standard."""
-    nulls: dict[str, dict[int, LossComparison]]
-    """Arm and seed to the quadruples against their shuffled pairs."""
-
-    @property
-    def side(self) -> str:
-        """Where the harmonic loss lies: all seeds must say so."""
-        return agreed(side(found.ratio) for found in self.between.values())
-
-    @property
-    def side_against_null(self) -> str:
-        """Where the harmonic ratio to the null lies: a whole interval beside the other arm's, on all seeds."""
-        harmonic, standard = self.nulls[HARMONIC], self.nulls[STANDARD]
-        return agreed(side_by_side(harmonic[seed].ratio, standard[seed].ratio) for seed in self.between)
+def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, Any]:
+    """Return what the tables show of one model, the medians of all settings, and the pairs as `pairs_of` keeps them."""
+    arrays = result.arrays
+    if not arrays:  # nanoGPT's recipe, of which only the loss is measured
+        return {}
+    near = from_text_array(arrays[f"{CENTERS}/neighbors/words"])
+    found = {**_cloud(arrays), **{f"near {word}": "  ".join(map(repr, tokens)) for word, *tokens in near}}
+    for task in measured_tasks(arrays):
+        place = f"{MEASURE}/{task}"
+        words, losses = from_text_array(arrays[f"{place}/ranked_words"]), arrays[f"{place}/ranked_losses"]
+        best = zip(words[0], losses[0], strict=True)
+        found[f"best of {task}"] = "; ".join(f"{a} : {b} = {c} : {d} ({loss:.1g})" for (a, b, c, d), loss in best)
+        found |= {f"{place}/medians": arrays[f"{place}/quantiles"][..., 50], **pairs_of(cell, arrays, place)}
+    return found
 
 
-Tasks = Mapping[str, Comparisons]
-Judge = Callable[[Tasks, Results], Finding]
+def _cloud(arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    norms, explained, shape = (arrays[f"{CENTERS}/vocabulary/{what}"] for what in ("norms", "explained", "shape"))
+    shares = (float(explained[min(count, len(explained)) - 1]) for count in (2, 10, 100))
+    lengths = round(float(norms[50]), 3), f"{norms[5]:.3g} to {norms[95]:.3g}"
+    dimensions, mean = (round(float(one), 1) for one in shape[:2]), round(100 * float(shape[2]), 2)
+    return dict(zip(CLOUD, (*lengths, *(round(100 * share, 2) for share in shares), *dimensions, mean), strict=True))
 
 
-def side(ratio: Interval) -> str:
-    """Say on which side of 1 all of a ratio's interval lies."""
-    return {True: HIGHER, False: LOWER, None: UNDECIDED}[ratio.above(1)]
+def pairs_of(cell: ArmCell, arrays: Mapping[str, np.ndarray], place: str) -> dict[str, Any]:
+    """Return a checksum of a task's pairs, and for the standard arm the pairs too, in as few bytes as hold them.
+
+    The arms are compared only if they have the same pairs, so that one copy is enough to publish.
+    """
+    pairs = arrays[f"{place}/pairs"]
+    kept = {f"{place}/drawn": pairs.astype(np.min_scalar_type(pairs.max()))} if cell.arm == STANDARD else {}
+    return {f"{place}, checksum of pairs": crc32(pairs.tobytes()), **kept}
+
+
+def tasks_of(results: Results, measure: str = MEASURE) -> list[str]:
+    """Return the tasks that were measured, in their order."""
+    return list(dict.fromkeys(task for found in results.values() for task in measured_tasks(found.arrays, measure)))
+
+
+def compare_tasks(results: Results, measure: str = MEASURE, below: str = "") -> Tasks:
+    """Compare the arms in every task, in the paper's setting, over the seeds that both have.
+
+    Args:
+        results: the finished models.
+        measure: the first part of the arrays' names.
+        below: the part between a task and the name of an array: "/6" for layer 6.
+    """
+    found: dict[str, dict[int, Comparisons]] = {}
+    for task in tasks_of(results, measure):
+        place, drawn = f"{measure}/{task}{below}", f"{measure}/{task}/drawn"
+        for seed, own in sorted(results.groups("seed").items()):
+            runs = {cell.arm: result for cell, result in own.items() if f"{place}/losses" in result.arrays}
+            pairs = {runs[arm].metrics[f"{measure}/{task}, checksum of pairs"] for arm in ARMS if arm in runs}
+            if set(ARMS) <= runs.keys() and len(pairs) == 1:
+                losses = (runs[arm].arrays[f"{place}/losses"].tobytes() for arm in (HARMONIC, STANDARD))
+                nulls = {arm: comparison(runs[arm].arrays[f"{place}/against_null"]) for arm in ARMS}
+                between = _compare(*losses, runs[STANDARD].arrays[drawn].astype(np.int32).tobytes())
+                found.setdefault(task, {})[seed] = {BETWEEN: between, **nulls}
+    return found
+
+
+@lru_cache(maxsize=64)  # several claims and a table look at the same comparison, which takes a second
+def _compare(harmonic: bytes, standard: bytes, pairs: bytes) -> LossComparison:
+    pairs_Q2 = np.frombuffer(pairs, np.int32).reshape(-1, 2)
+    quadruples = Quadruples(np.zeros((len(pairs_Q2), 4), dtype=np.int64), pairs_Q2)  # tokens are not needed
+    losses = (np.frombuffer(one, np.float32) for one in (harmonic, standard))
+    return compare_losses(*losses, quadruples, draws=500)
+
+
+def settings_ratio(results: Results) -> dict[str, np.ndarray]:
+    """Return, by task, the harmonic median divided by the standard median in each of the 32 settings, (2, 32).
+
+    The first row compares losses. In the second row each loss is divided by the median of the arm's own null first.
+    With several seeds the ratio is the geometric mean of the seeds' ratios.
+    """
+    ratios = {}
+    for task in tasks_of(results):
+        arms = [results.where(arm=arm).array(f"{MEASURE}/{task}/medians").by("seed") for arm in (HARMONIC, STANDARD)]
+        if seeds := sorted(arms[0].keys() & arms[1].keys()):
+            medians = [np.stack([arm[seed] for seed in seeds]).astype(float) for arm in arms]
+            with np.errstate(divide="ignore", invalid="ignore"):  # an exact parallelogram has a loss of 0
+                logs = np.log(medians[0]) - np.log(medians[1])
+                ratios[task] = np.exp(np.stack([logs[:, 0], logs[:, 0] - logs[:, 1]], axis=1).mean(0))
+    return ratios
 
 
 def side_by_side(first: Interval, second: Interval) -> str:
-    """Say where an interval lies from another one; they are undecided where they overlap, which is a strict reading."""
+    """Return where an interval lies from another one; undecided if they overlap, which is a strict reading."""
     return LOWER if first.high < second.low else HIGHER if first.low > second.high else UNDECIDED
 
 
+def side_of(which: str) -> Callable[[Comparisons], str]:
+    """Return a function that tells on which side of 1 all of a ratio's interval lies."""
+    return lambda found: {True: HIGHER, False: LOWER, None: UNDECIDED}[found[which].ratio.above(1)]
+
+
+def side_against_nulls(found: Comparisons) -> str:
+    """Return where the harmonic ratio to the null lies from the standard one."""
+    return side_by_side(found[HARMONIC].ratio, found[STANDARD].ratio)
+
+
 def agreed(sides: Iterable[str]) -> str:
-    """Return what all say, undecided where they do not."""
+    """Return what all say, undecided if they differ."""
     found = set(sides)
     return found.pop() if len(found) == 1 else UNDECIDED
 
 
-def compare(results: Results, place: str, pairs: str) -> Comparisons | None:
-    """Compare the arms on one set of quadruples, over the seeds that both have; None without any.
-
-    Args:
-        results: by cell.
-        place: where the losses are, for example "parallelograms/antonym".
-        pairs: the key of the quadruples' pairs.
-    """
-    arms = {arm: by_seed(results, arm, f"{place}/losses") for arm in (STANDARD, HARMONIC)}
-    between = {}
-    for seed in sorted(arms[STANDARD].keys() & arms[HARMONIC].keys()):
-        standard, harmonic = arms[STANDARD][seed], arms[HARMONIC][seed]
-        if not np.array_equal(standard[pairs], harmonic[pairs]):
-            continue  # drawn otherwise, so that there is nothing to pair
-        # The words do not count here, only which quadruples share them.
-        quadruples = Quadruples(np.zeros((len(standard[pairs]), 4), dtype=np.int64), standard[pairs])
-        losses = harmonic[f"{place}/losses"], standard[f"{place}/losses"]
-        between[seed] = compare_losses(*losses, quadruples, draws=DRAWS)
-    if not between:
-        return None
-    nulls = {arm: {seed: comparison(arms[arm][seed][f"{place}/against_null"]) for seed in between} for arm in arms}
-    return Comparisons(between, nulls)
+def sides(tasks: Tasks, lies: Callable[[Comparisons], str]) -> list[str]:
+    """Return the side of every task; all seeds must agree."""
+    return [agreed(map(lies, found.values())) for found in tasks.values()]
 
 
-def compare_tasks(results: Results) -> dict[str, Comparisons]:
-    """Compare the arms' embeddings in every task that both have, in the paper's setting."""
-    found = {task: compare(results, f"{MEASURE}/{task}", f"{MEASURE}/{task}/pairs") for task in tasks_of(results)}
-    return {task: both for task, both in found.items() if both is not None}
+def counts(sides: Sequence[str]) -> dict[str, int]:
+    """Count tasks by side."""
+    return {name: sides.count(name) for name in (LOWER, HIGHER, UNDECIDED)}
 
 
-CLAIMS = (
-    Claim(
-        "lower_in_every_task",
-        "In each of the twelve tasks the harmonic embedding's parallelogram loss is lower than the standard one's.",
-        "Harmonic GPT-2 forms better parallelograms: the distributions of its losses lie lower.",
-    ),
-    Claim(
-        "lower_in_most_tasks",
-        "In more than half of the tasks it is lower.",
-        "The weaker reading of the same figure.",
-    ),
-    Claim(
-        "better_than_shuffled",
-        "In both arms pairs of one relation make better parallelograms than shuffled pairs, in more than half of the "
-        "tasks.",
-        "Not reported: without it there is no structure to compare.",
-        control=True,
-    ),
-    Claim(
-        "gains_more_on_shuffled",
-        "Against its own shuffled pairs the harmonic embedding gains more than the standard one, in more than half of "
-        "the tasks.",
-        "Not reported: a lower loss may be a matter of the unit, which cancels here.",
-        control=True,
-    ),
-    Claim(
-        "in_every_setting",
-        "In each of the 32 settings that the authors swept, the harmonic median is lower in more than half of the "
-        "tasks.",
-        "One of the 32 is shown.",
-        control=True,
-    ),
-)
+def counted(sides: Sequence[str]) -> str:
+    """Return the counts in words."""
+    return ", ".join(f"{count} {name}" for name, count in counts(sides).items())
 
 
-def judge_every_task(tasks: Tasks, results: Results) -> Finding:
-    """Judge by the interval of every task's ratio; more on the other side than chance would put there break it."""
-    return find_all({task: found.side for task, found in tasks.items()}, _differences(tasks), results)
+def most(sides: Sequence[str]) -> bool | None:
+    """Return whether more than half are lower; no if so many are higher that this is impossible."""
+    against = 2 * sides.count(HIGHER) >= max(len(sides), 1)
+    return True if 2 * sides.count(LOWER) > len(sides) else False if against else None
 
 
-def judge_most_tasks(tasks: Tasks, results: Results) -> Finding:
-    """Judge by the number of ratios whose interval lies below 1."""
-    return find_most({task: found.side for task, found in tasks.items()}, _differences(tasks), results)
-
-
-def judge_null(tasks: Tasks, results: Results) -> Finding:
-    """Judge both arms by how many tasks lie below their null; the weaker arm decides."""
-    sides = {
-        arm: {task: agreed(side(one.ratio) for one in found.nulls[arm].values()) for task, found in tasks.items()}
-        for arm in (STANDARD, HARMONIC)
-    }
-    verdicts = [most(arm.values()) for arm in sides.values()]
-    words = "; ".join(f"{arm} {counted(found.values())}" for arm, found in sides.items())
-    return Finding(
-        False if False in verdicts else True if all(verdicts) else None,
-        f"Against their shuffled pairs the losses are, by task: {words} ({models(results)}).",
-        {f"{arm}_{what}": count for arm, found in sides.items() for what, count in counts(found.values()).items()},
-    )
-
-
-def judge_gain(tasks: Tasks, results: Results) -> Finding:
-    """Judge by the ratio of median and null median in each arm: intervals that do not overlap are apart."""
-    shown = {
-        task: f"{found.nulls[HARMONIC][seed].ratio} against {found.nulls[STANDARD][seed].ratio}"
-        for task, found in tasks.items()
-        for seed in list(found.between)[:1]
-    }
-    return find_most(
-        {task: found.side_against_null for task, found in tasks.items()},
-        "Median by null median, harmonic against standard: "
-        + "; ".join(f"{task} {words}" for task, words in shown.items()),
-        results,
-    )
-
-
-def judge_settings(tasks: Tasks, results: Results) -> Finding:
-    """Judge by the medians of every setting, which have no interval of their own."""
-    ratios = settings_ratio(results)
-    wins = np.array([ratio < 1 for ratio in ratios.values()])  # tasks, 2, settings
-    held, against_null = (int((2 * wins[:, row].sum(0) > len(wins)).sum()) for row in (0, 1))
-    shares = "; ".join(f"{task} {int((ratio[0] < 1).sum())}" for task, ratio in ratios.items())
-    return Finding(
-        held == len(SETTINGS),
-        f"It is in {held} of {len(SETTINGS)} settings, and against the arms' own shuffled pairs in {against_null}. "
-        f"Settings in which it is lower, by task: {shares} ({models(results)}).",
-        {
-            "settings": held,
-            "settings_against_null": against_null,
-            **{f"settings_{task}": int((ratio[0] < 1).sum()) for task, ratio in ratios.items()},
-        },
-    )
-
-
-JUDGES: dict[str, Judge] = {
-    "lower_in_every_task": judge_every_task,
-    "lower_in_most_tasks": judge_most_tasks,
-    "better_than_shuffled": judge_null,
-    "gains_more_on_shuffled": judge_gain,
-    "in_every_setting": judge_settings,
-}
-
-
-def find_all(sides: Mapping[str, str], words: str, results: Results) -> Finding:
-    """Conclude whether all tasks are lower; as many on the other side as chance would not put there break that."""
-    found = list(sides.values())
-    against = found.count(HIGHER)
-    holds = True if found and found.count(LOWER) == len(found) else False if against >= too_many(len(found)) else None
-    return Finding(holds, f"{words}. In all: {counted(found)} ({models(results)}).", counts(found))
-
-
-def find_most(sides: Mapping[str, str], words: str, results: Results) -> Finding:
-    """Conclude whether more than half of the tasks are lower."""
-    found = list(sides.values())
-    return Finding(most(found), f"{words}. In all: {counted(found)} ({models(results)}).", counts(found))
-
-
-def most(sides: Iterable[str]) -> bool | None:
-    """Say whether more than half are lower; no once as many are higher that they cannot be."""
-    found = list(sides)
-    return (
-        True
-        if 2 * found.count(LOWER) > len(found)
-        else False
-        if 2 * found.count(HIGHER) >= max(len(found), 1)
-        else None
-    )
+def every(sides: Sequence[str]) -> bool | None:
+    """Return whether all are lower; no if more are higher than chance would put there."""
+    return True if set(sides) == {LOWER} else False if sides.count(HIGHER) >= too_many(len(sides)) else None
 
 
 def too_many(tasks: int) -> int:
@@ -253,151 +193,288 @@ def too_many(tasks: int) -> int:
     return next((count for count in range(1, tasks + 1) if chance(count) < 0.05), max(tasks, 1))
 
 
-def counts(sides: Iterable[str]) -> dict[str, int]:
-    """Count tasks by side."""
-    found = list(sides)
-    return {name: found.count(name) for name in (LOWER, HIGHER, UNDECIDED)}
-
-
-def counted(sides: Iterable[str]) -> str:
-    """Return the counts in words."""
-    return ", ".join(f"{count} {name}" for name, count in counts(sides).items())
-
-
-def models(results: Results) -> str:
+def about(results: Results) -> str:
     """Say what the intervals are over."""
-    seeds = len({cell.seed for cell in results})
-    if seeds == 1:
-        return "one model an arm: the intervals are over word pairs, not over trainings"
-    return f"{seeds} models an arm, which must agree"
+    seeds = len(results.distinct("seed"))
+    alone = "one model per arm: the intervals are over word pairs, not over trainings"
+    return alone if seeds == 1 else f"{seeds} models per arm, which must agree"
 
 
-def conclude_all(
-    spec: LanguageSpec, results: Results, tasks: Tasks, claims: Sequence[Claim], judges: Mapping[str, Judge]
-) -> tuple[Verdict, ...]:
-    """Judge every claim on both arms of every seed; nothing is decided on generated tokens."""
-    both = {STANDARD, HARMONIC} <= set(spec.arms)
-    wanted = [ArmCell(arm, seed) for arm in (STANDARD, HARMONIC) for seed in spec.seeds] if both else []
-    short = "Generated tokens have no words in them." if spec.embedded else ""
-    return tuple(
-        conclude(claim.id, partial(judges[claim.id], tasks), wanted, results, too_short=short) for claim in claims
-    )
+def find(results: Results, holds: bool | None, found: Sequence[str], words: str) -> Finding:
+    """Return a finding with the number of tasks on each side."""
+    return Finding(holds, f"{words}. In all: {counted(found)} ({about(results)}).", counts(found))
 
 
-def summarize(spec: LanguageSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate tasks, settings, the cloud of tokens, and what lies next to what."""
+def judge_ratios(
+    results: Results, *, rule: Callable[[Sequence[str]], bool | None], measure: str = MEASURE, below: str = ""
+) -> Finding:
+    """Judge the ratios of harmonic and standard medians in all tasks by a rule for their sides."""
+    tasks = compare_tasks(results, measure, below)
+    shown = {task: " and ".join(str(one[BETWEEN].ratio) for one in found.values()) for task, found in tasks.items()}
+    where = f" in layer {below[1:]}" if below else ""
+    found = sides(tasks, side_of(BETWEEN))
+    return find(results, rule(found), found, f"Harmonic median by standard median{where}: {listed(shown)}")
+
+
+def _judge_null(results: Results) -> Finding:
     tasks = compare_tasks(results)
-    tables = (
-        Table(
-            "Median parallelogram loss and 95 % interval over word pairs, the paper's setting",
-            tuple(row for task, found in tasks.items() for row in task_rows(results, task, found)),
-        ),
-        Table("Settings: tasks in which the harmonic median is lower", tuple(_setting_rows(results))),
-        Table("The cloud of all tokens", tuple(_center_row(cell, result) for cell, result in results.items())),
-        Table("The quadruples that come closest to a parallelogram", tuple(_ranked_rows(results))),
-        Table("Nearest tokens", tuple(_neighbor_rows(spec, results))),
+    found = {arm: sides(tasks, side_of(arm)) for arm in ARMS}
+    return Finding(
+        both(*map(most, found.values())),
+        f"Against their shuffled pairs the losses are, by task: {listed(found, form=counted)} ({about(results)}).",
+        {f"{arm}_{what}": count for arm, own in found.items() for what, count in counts(own).items()},
     )
-    return Summary(conclude_all(spec, results, tasks, CLAIMS, JUDGES), tables)
 
 
-def task_rows(results: Results, task: str, found: Comparisons, measure: str = MEASURE) -> list[dict[str, Any]]:
-    """Return a row a seed: both arms, their nulls, and the comparison."""
+def _judge_gain(results: Results) -> Finding:
+    tasks = compare_tasks(results)
+    first = {task: next(iter(found.values())) for task, found in tasks.items()}
+    shown = {task: f"{one[HARMONIC].ratio} against {one[STANDARD].ratio}" for task, one in first.items()}
+    found = sides(tasks, side_against_nulls)
+    return find(results, most(found), found, f"Median by null median, harmonic against standard: {listed(shown)}")
+
+
+def _judge_settings(results: Results) -> Finding:
+    ratios = settings_ratio(results)
+    wins = np.array([ratio < 1 for ratio in ratios.values()])  # tasks, 2, settings
+    held, against_null = (int((2 * wins[:, row].sum(0) > len(wins)).sum()) for row in (0, 1))
+    lower = {task: int((ratio[0] < 1).sum()) for task, ratio in ratios.items()}
+    numbers = {f"settings_{task}": count for task, count in lower.items()}
+    return Finding(
+        held == len(SETTINGS),
+        f"It is in {held} of {len(SETTINGS)} settings, and against the arms' own shuffled pairs in {against_null}. "
+        f"Settings in which it is lower, by task: {listed(lower)} ({about(results)}).",
+        {"settings": held, "settings_against_null": against_null, **numbers},
+    )
+
+
+def real_words(results: Results) -> str:
+    """Return, for `enough`, that generated tokens decide nothing."""
+    return "Generated tokens have no words in them." if results.spec.embedded else ""
+
+
+_claim = partial(compares, enough=real_words)
+CLAIMS = (
+    _claim(
+        "lower_in_every_task",
+        "In each of the twelve tasks the harmonic embedding's parallelogram loss is lower than the standard one's.",
+        "Harmonic GPT-2 forms better parallelograms: the distributions of its losses lie lower.",
+        partial(judge_ratios, rule=every),
+    ),
+    _claim(
+        "lower_in_most_tasks",
+        "In more than half of the tasks it is lower.",
+        "The weaker reading of the same figure.",
+        partial(judge_ratios, rule=most),
+    ),
+    _claim(
+        "better_than_shuffled",
+        "In both arms, in more than half of the tasks, pairs of one relation make better parallelograms than shuffled "
+        "pairs.",
+        "Not reported. Without it there is no structure to compare.",
+        _judge_null,
+        control=True,
+    ),
+    _claim(
+        "gains_more_on_shuffled",
+        "Against its own shuffled pairs the harmonic embedding gains more than the standard one, in most of the tasks.",
+        "Not reported. A lower loss may come from the unit, which cancels here.",
+        _judge_gain,
+        control=True,
+    ),
+    _claim(
+        "in_every_setting",
+        "In each of the 32 settings that the authors swept, the harmonic median is lower in more than half of the "
+        "tasks.",
+        "One of the 32 is shown.",
+        _judge_settings,
+        control=True,
+    ),
+)
+
+
+def loss_rows(results: Results, tasks: Tasks, measure: str = MEASURE) -> list[dict[str, Any]]:
+    """Return a row per task and seed: both arms, their nulls, and the comparison."""
+    columns = {"": "first", ", shuffled": "second", " / shuffled": "ratio"}
     rows = []
-    for seed, between in found.between.items():
+    for task, seed, found in ((task, seed, found) for task, own in tasks.items() for seed, found in own.items()):
         quadruples, pairs, _ = results[ArmCell(STANDARD, seed)].arrays[f"{measure}/{task}/counts"].tolist()
-        row: dict[str, Any] = {"task": task, "seed": seed, "word pairs": pairs, "quadruples": quadruples}
-        for arm in (STANDARD, HARMONIC):
-            null = found.nulls[arm][seed]
-            row |= {arm: str(null.first), f"{arm}, shuffled": str(null.second), f"{arm} / shuffled": str(null.ratio)}
         rows.append(
-            row
-            | {
-                "harmonic / standard": str(between.ratio),
-                "share lower": str(between.share),
-                "harmonic is": side(between.ratio),
-                "against shuffled": side_by_side(found.nulls[HARMONIC][seed].ratio, found.nulls[STANDARD][seed].ratio),
+            {
+                **{"task": task, "seed": seed, "word pairs": pairs, "quadruples": quadruples},
+                **{f"{arm}{words}": str(getattr(found[arm], of)) for arm in ARMS for words, of in columns.items()},
+                **{"harmonic / standard": str(found[BETWEEN].ratio), "share lower": str(found[BETWEEN].share)},
+                **{"harmonic is": side_of(BETWEEN)(found), "against shuffled": side_against_nulls(found)},
             }
         )
     return rows
 
 
-def _setting_rows(results: Results) -> list[dict[str, Any]]:
-    ratios = settings_ratio(results)
-    if not ratios:
-        return []
-    stacked = np.stack(list(ratios.values()))  # tasks, 2, settings
+def tables(results: Results) -> list[Table]:
+    """Tabulate tasks, settings, the cloud of tokens, and what lies next to what."""
+    own = results.where(arm=results.spec.arms)
+    first = {arm: next(iter(found.values())).metrics for arm, found in own.groups("arm").items()}
+    ratios = settings_ratio(own)
+    stacked = np.stack(list(ratios.values()), axis=-1) if ratios else np.empty((2, 0, 0))  # 2, settings, tasks
+    settings = zip(SETTINGS, *stacked, strict=False)
+
+    def lower(found: np.ndarray) -> str:
+        return f"{int((found < 1).sum())} of {len(found)}"
+
+    def mean(found: np.ndarray) -> float | None:
+        usable = np.isfinite(found).all() and (found > 0).all()
+        return round(geometric_mean(found.tolist()), 3) if usable else None
+
     return [
-        {
-            "scale": setting.scale.replace("_", " "),
-            "components of": setting.fit,
-            "components": setting.components,
-            "lower in": f"{int((stacked[:, 0, place] < 1).sum())} of {len(ratios)}",
-            "lower against shuffled in": f"{int((stacked[:, 1, place] < 1).sum())} of {len(ratios)}",
-            "harmonic / standard": _mean_ratio(stacked[:, 0, place]),
-            "the same, each by its shuffled": _mean_ratio(stacked[:, 1, place]),
-        }
-        for place, setting in enumerate(SETTINGS)
+        Table(
+            "Median parallelogram loss and 95 % interval over word pairs, the paper's setting",
+            tuple(loss_rows(own, compare_tasks(own))),
+        ),
+        tabulate(
+            "Settings: tasks in which the harmonic median is lower",
+            settings,
+            {
+                "scale": lambda at: at[0].scale.replace("_", " "),
+                "components of": lambda at: at[0].fit,
+                "components": lambda at: at[0].components,
+                "lower in": lambda at: lower(at[1]),
+                "lower against shuffled in": lambda at: lower(at[2]),
+                "harmonic / standard": lambda at: mean(at[1]),
+                "the same, each by its shuffled": lambda at: mean(at[2]),
+            },
+        ),
+        tabulate(
+            "The cloud of all tokens",
+            own.items(),
+            {
+                "arm": lambda at: at[0].arm,
+                "seed": lambda at: at[0].seed,
+                **{name: lambda at, name=name: at[1].metrics[name] for name in CLOUD},
+            },
+        ),
+        tabulate(
+            "The quadruples that come closest to a parallelogram",
+            combinations(task=tasks_of(own), cell=own),
+            {
+                "task": lambda at: at.task,
+                "arm": lambda at: at.cell.arm,
+                "seed": lambda at: at.cell.seed,
+                "quadruples (loss)": lambda at: own[at.cell].metrics[f"best of {at.task}"],
+            },
+        ),
+        Table(
+            "Nearest tokens",
+            tuple({"word": word, **{arm: first[arm][f"near {word}"] for arm in first}} for word in QUERIES if first),
+        ),
     ]
 
 
-def _mean_ratio(ratios: np.ndarray) -> float | None:
-    usable = np.isfinite(ratios).all() and (ratios > 0).all()
-    return round(geometric_mean(ratios.tolist()), 3) if usable else None
+def labeled(results: Results) -> list[LabeledModel]:
+    """Return every measured model as figures show it, under its arm's name and color."""
+    return [LabeledModel(cell.arm, STYLES[cell.arm].color, found.arrays) for cell, found in results.items()]
 
 
-def _center_row(cell: ArmCell, result: CellResult) -> dict[str, Any]:
-    norms, explained, shape = (
-        result.arrays[f"{CENTERS}/vocabulary/{what}"] for what in ("norms", "explained", "shape")
-    )
-    return {
-        "arm": cell.arm,
-        "seed": cell.seed,
-        "median length": round(float(norms[50]), 3),
-        "middle 90 %": f"{norms[5]:.3g} to {norms[95]:.3g}",
-        **{
-            f"explained by {count}, %": round(100 * float(explained[min(count, len(explained)) - 1]), 2)
-            for count in (2, 10, 100)
-        },
-        "participation ratio": round(float(shape[0]), 1),
-        "effective rank": round(float(shape[1]), 1),
-        "common mean, % of squared length": round(100 * float(shape[2]), 2),
+def first_models(results: Results) -> list[LabeledModel]:
+    """Return the first finished seed of each arm, in the spec's order."""
+    return [model for arm in results.spec.arms for model in labeled(results.where(arm=arm))[:1]]
+
+
+STRONGEST = 1.0  # of the colors' scale: a factor of two
+RANK_WORDS = {
+    "best": (
+        "lowest",
+        "Of so many quadruples the best are parallelograms in any embedding; the median ones tell more.",
+    ),
+    "median": ("median", "If a word has several tokens, its last token is shown."),
+    "worst": ("highest", "If a word has several tokens, its last token is shown."),
+}
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw everything that the finished models hold."""
+    own = results.where(arm=results.spec.arms)
+    tasks, models, first = tasks_of(own), labeled(own), first_models(own)
+    if not tasks:
+        return {}
+    lines, seed = (" One line per seed.", " First seed.") if len(models) > len(first) else ("", "")
+    drawn = {
+        "parallelogram_cdf": Picture(
+            draw_distributions(models, tasks),
+            "Share of the quadruples whose parallelogram loss is at most this, in the paper's setting (two components "
+            "of the vocabulary, in units of its spread along them). Solid: pairs of one relation. Dashed: the same "
+            "with shuffled partners. Farther left is closer to a parallelogram. The space between solid and dashed "
+            f"shows what the relation does.{lines}",
+        )
     }
-
-
-def _ranked_rows(results: Results) -> list[dict[str, Any]]:
-    best = list(RANKS).index("best")
-    rows = []
-    for task in tasks_of(results):
-        for cell, result in results.items():
-            words = from_text_array(result.arrays[f"{MEASURE}/{task}/ranked_words"])[best]
-            losses = result.arrays[f"{MEASURE}/{task}/ranked_losses"][best]
-            shown = (f"{a} : {b} = {c} : {d} ({loss:.1g})" for (a, b, c, d), loss in zip(words, losses, strict=True))
-            rows.append({"task": task, "arm": cell.arm, "seed": cell.seed, "quadruples (loss)": "; ".join(shown)})
-    return rows
-
-
-def _neighbor_rows(spec: LanguageSpec, results: Results) -> list[dict[str, Any]]:
-    """Return a row a word, with the first seed of each arm."""
-    rows: dict[str, dict[str, Any]] = {}
-    first = {cell.arm: result for cell, result in reversed(list(results.items()))}
-    for arm in (arm for arm in spec.arms if arm in first):
-        for word, *near in from_text_array(first[arm].arrays[f"{CENTERS}/neighbors/words"]):
-            rows.setdefault(word, {"word": word})[arm] = "  ".join(map(repr, near))
-    return list(rows.values())
-
-
-def _differences(tasks: Tasks) -> str:
-    shown = (
-        f"{task} {' and '.join(str(one.ratio) for one in found.between.values())}" for task, found in tasks.items()
+    for rank, (which, note) in RANK_WORDS.items():
+        drawn[f"parallelogram_{rank}"] = Picture(
+            draw_ranked(first, tasks, rank),
+            f"The quadruple with the {which} loss of each task, in the plane of the vocabulary's first two components "
+            "and in units of its spread there. Panels have their own windows. The dotted line runs from the fourth "
+            "word to the cross, where it would complete a parallelogram. Its length is the loss, in the panel's title. "
+            f"{note}{seed}",
+        )
+    if ratios := settings_ratio(own):
+        drawn["parallelogram_settings"] = Picture(
+            _draw_settings(ratios),
+            "Median loss of the harmonic embedding by that of the standard one, for every task (rows) and each of the "
+            "32 settings that the authors swept (columns): the unit of the loss, what the principal components are of, "
+            "and their number. Blue: the harmonic one is lower. Above: the medians. Below: each arm's median is first "
+            "divided by that of its own shuffled pairs, where the unit cancels. Framed: the paper's setting.",
+        )
+    drawn["token_centers"] = Picture(
+        draw_token_centers(models),
+        "The rows of the embedding as a cloud. Left: their lengths (quantiles over the vocabulary). Right: how much of "
+        f"their variance lies in the widest 1, 2, ... principal components; marks stand at 2, 10 and 100.{lines}",
     )
-    return "Harmonic median by standard median: " + "; ".join(shown)
+    return drawn
 
 
-EXPERIMENT = runs.measured_view(
+def _draw_settings(ratios: dict[str, np.ndarray]) -> "Figure":
+    """Draw a heat map of tasks by settings, as it is and against the arms' own null."""
+    with needs("figures"):
+        from matplotlib.colors import LinearSegmentedColormap
+        from matplotlib.patches import Rectangle
+
+    ends = [STYLES[HARMONIC].color, "#f7f7f7", STYLES[STANDARD].color]
+    colors = LinearSegmentedColormap.from_list("arms", ends)
+    figure = drawing.new_figure(11, 1.6 + 0.44 * len(ratios) + 1.2)
+    panels = figure.subplots(2, 1, sharex=True)
+    titles = ("median loss, harmonic by standard", "the same, each first divided by its shuffled pairs' median")
+    for row, (axes, title) in enumerate(zip(panels, titles, strict=True)):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log2(np.stack([ratio[row] for ratio in ratios.values()]))
+        image = axes.imshow(logs, cmap=colors, vmin=-STRONGEST, vmax=STRONGEST, aspect="auto", interpolation="none")
+        axes.set_yticks(range(len(ratios)), labels=list(ratios), fontsize=8)
+        axes.set_xticks(range(len(SETTINGS)), labels=[str(one.components) for one in SETTINGS], fontsize=7.5)
+        axes.grid(False)
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+        for edge in range(4, len(SETTINGS), 4):
+            axes.axvline(edge - 0.5, color="white", linewidth=4 if edge % 8 == 0 else 1.6)
+        axes.add_patch(Rectangle((-0.5, -0.5), 1, len(ratios), fill=False, edgecolor="black", linewidth=1.4, zorder=5))
+        axes.set_title(title, pad=32 if row == 0 else 8)
+    words: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 8}
+    for place, setting in list(enumerate(SETTINGS))[::4]:
+        panels[0].text(place + 1.5, -0.75, f"of {setting.fit}", **words)
+        if place % 8 == 0:
+            heading = f"unit: {setting.scale.replace('_', ' ')}\n"
+            panels[0].text(place + 3.5, -0.75, heading, fontweight="bold", **words)
+    panels[1].set_xlabel("number of principal components, of the vocabulary or of the task's words")
+    bar = figure.colorbar(image, ax=list(panels), extend="both", pad=0.015, aspect=30, ticks=(-1, -0.5, 0, 0.5, 1))
+    bar.ax.set_yticklabels(["1/2", "0.71", "1", "1.41", "2"])
+    bar.outline.set_visible(False)
+    return figure
+
+
+EXPERIMENT = view(
+    gpt2.EXPERIMENT,
     name="parallelograms",
     title="Parallelograms of word pairs in the token embedding",
     figure="GPT-2: parallelograms",
     claims=CLAIMS,
-    summarize=summarize,
+    measure=measure,
+    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "medians")),
+    tables=tables,
     figures=figures,
 )

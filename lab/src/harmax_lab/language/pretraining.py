@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,21 +24,66 @@ from harmax.data.folder import find_data
 from harmax.data.text import TokenShards, unpack_corpus
 from harmax.files import from_json
 from harmax.train import PretrainSpec
-from harmax_lab.kit.experiment import Context
+from harmax_lab.kit.experiment import Context, Spec
 from harmax_lab.kit.store import CellResult
-from harmax_lab.language.spec import TrainingSpec
 
 if TYPE_CHECKING:
-    from harmax.train.pretrain import Pretraining
+    from harmax.train.language.train import LanguageRecipe
 
 TAIL = 0.05  # share of the steps whose training losses are averaged: a single batch is noisy
 LOGGED = ("loss", "lr", "gradient_norm")
+WITHOUT_DATA: dict[str, Any] = {"embedded": True, "dtype": "float32", "compile": False}
+"""Settings of a profile that needs neither the data folder nor a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSpec(Spec):
+    """Settings of a GPT-2, its text and its schedule; the defaults follow nanoGPT's recipe."""
+
+    embedded: bool = False
+    """Whether generated tokens, embedded word pairs and made-up sentences stand in for the data folder."""
+
+    n_layer: int = 12
+    n_head: int = 12
+    n_embd: int = 768
+    context: int = 1024
+    vocab: int = 50257
+
+    sequences: int = 256
+    """Sequences per step."""
+    micro_batch: int = 32
+    """Sequences that are computed at once."""
+    steps: int = 960
+    warmup: int = 100
+    final_lr: float = 0.1
+    """Where the cosine ends, as a share of the learning rate at its start."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    dtype: str = "bf16"
+    compile: bool = True
+
+    log_every: int = 10
+    evaluate_every: int = 100
+    evaluation_sequences: int = 480
+    """Sequences of the val split per evaluation, and at the end as many of the train split."""
+    checkpoint_every: int = 100
+    """Steps between checkpoints: a killed run repeats at most so many. Writing one stops the training for a while."""
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that a step learns from."""
+        return self.sequences * self.context
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a run learns from, repetitions included."""
+        return self.steps * self.tokens_per_step
 
 
 def train_model(
     spec: TrainingSpec,
     arm: Mapping[str, Any],
-    *,
     lr: float,
     seed: int,
     output: Path,
@@ -58,7 +103,8 @@ def train_model(
         label: begins what it hears.
         share: of its work that the training is.
     """
-    from harmax.train.pretrain import Pretraining
+    from harmax.train.language.train import LanguageRecipe
+    from harmax.train.loop import Training
     from harmax.train.world import joined
 
     folder = output / "tokens" if spec.embedded else unpacked_corpus()
@@ -72,16 +118,16 @@ def train_model(
     with joined(asked, context.device) as world:
         if world.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(world.device)  # what earlier runs of this process needed is theirs
-        training = Pretraining(asked, output, world)
-        training.run(tell)
-        losses = {split: mean_loss(training, TokenShards(folder, split)) for split in ("train", "val")}
+        recipe = LanguageRecipe(asked, world)
+        Training(recipe, output).run(tell)
+        losses = {split: mean_loss(recipe, TokenShards(folder, split)) for split in ("train", "val")}
         end = {
             "train_loss": losses["train"],
             "gap": losses["val"] - losses["train"],
-            "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
-            "exponent": _number(training.model.lm_head.exponent) if asked.head == "harmonic" else None,
+            "parameters": sum(parameter.numel() for parameter in recipe.model.parameters()),
+            "exponent": _number(recipe.model.lm_head.exponent) if asked.head == "harmonic" else None,
         }
-    del training
+    del recipe
     gc.collect()  # a compiled model lies in cycles, and the next one needs its memory
     windows = TokenShards(folder, "train").count_windows(spec.context)
     seen = {"tokens": spec.tokens, "times_seen": spec.steps * spec.sequences / windows, "embedded": spec.embedded}
@@ -148,12 +194,12 @@ def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def mean_loss(training: "Pretraining", shards: TokenShards) -> float:
+def mean_loss(recipe: "LanguageRecipe", shards: TokenShards) -> float:
     """Return a model's mean loss of `evaluation_sequences` windows that are evenly spread over a split."""
-    from harmax.train.model import NextTokenLoss
+    from harmax.train.language.model import NextTokenLoss
 
-    spec, device = training.spec, training.world.device
-    loss = NextTokenLoss(training.model, spec)
+    spec, device = recipe.spec, recipe.world.device
+    loss = NextTokenLoss(recipe.model, spec)
     windows = shards.count_windows(spec.context)
     chosen = np.unique(np.linspace(0, windows - 1, min(spec.evaluation_sequences, windows)).astype(np.int64))
     total = 0.0

@@ -1,218 +1,358 @@
 """What a probe reads in either arm's residual stream (SST-2 and CoLA): a view of the runs of `gpt2`.
 
-There is one model an arm and seed, so intervals are over probes of these models, not over models. The paper's are too,
-as far as can be told. They do not know that the dev sentences are themselves a draw, and with a thousand of them that
-is the larger part of the noise; so a control draws the sentences anew as well.
+There is one model per arm and seed, so intervals are over probes of these models, not over models. The paper's are too,
+as far as one can tell. Such an interval does not know that the dev sentences are themselves a sample. With a thousand
+of them this is the larger part of the noise, so a control draws the sentences anew as well.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+# S probes (of all models of an arm), N sentences, K draws
+
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis.statistics import Interval
-from harmax_lab.kit.claims import Claim, Finding, Verdict
-from harmax_lab.kit.experiment import Summary, conclude
-from harmax_lab.kit.tables import Table
-from harmax_lab.language import runs
-from harmax_lab.language.probe_results import (
-    PAPER,
-    READOUT_WORDS,
-    TITLES,
-    Results,
-    Spot,
-    compare,
-    compare_on_sentences,
-    majority_of,
-    mean_of,
-    probes_of,
-    spots_of,
-    tasks_of,
-    title,
-)
-from harmax_lab.language.probe_training import SCORES
-from harmax_lab.language.probes_figures import figures
+from harmax.analysis import Interval, PairedDifference, bootstrap_interval, paired_difference
+from harmax.figures import Picture
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Finding
+from harmax_lab.kit.experiment import view
+from harmax_lab.kit.judges import both, listed, pairs_of, shared_level
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.tables import Column, Table, combinations, tabulate
+from harmax_lab.language import gpt2
+from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
+from harmax_lab.language.probe_training import SCORES, scores
 from harmax_lab.language.probing import READOUTS
-from harmax_lab.language.spec import HARMONIC, STANDARD, ArmCell, LanguageSpec
 
-__all__ = ["CLAIMS", "figures", "summarize"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 AS_WELL = 1.0  # points of F1: the least deviation among the paper's probes
-
-_REPORTED = "; ".join(
-    f"{TITLES[task]}, layer {layer}: {PAPER[task, layer, HARMONIC][0]} against {PAPER[task, layer, STANDARD][0]}"
-    for task in TITLES
-    for layer in (0, 6)
-)
-CLAIMS = (
-    *(
-        Claim(
-            f"reads_as_well_{readout}",
-            "A probe reads the harmonic model at least as well as the standard one, in every data set and layer: its "
-            f"F1 is at most {AS_WELL:g} point lower ({READOUT_WORDS[readout]}).",
-            f"F1, harmonic against standard: {_REPORTED}. It is not said which vector stands for a sentence.",
-        )
-        for readout in READOUTS
-    ),
-    Claim(
-        "as_well_on_other_sentences",
-        "That would hold on other sentences of the same kind: it still does when the dev sentences are drawn anew with "
-        "the probes, for both read-outs.",
-        "Not reported.",
-        control=True,
-    ),
-    Claim(
-        "above_the_majority",
-        "Every arm's probes beat always giving the more frequent label, by F1, in every data set, layer and read-out.",
-        "Not reported. On CoLA's dev side always saying yes has an F1 of 81.6, above all that the paper reports there.",
-        control=True,
-    ),
-)
-
-
-def judge_as_well(results: Results, *, spec: LanguageSpec, readout: str) -> Finding:
-    """Judge one read-out by intervals over probes, whose level is shared out among data sets and layers."""
-    spots = spots_of(spec, results, (readout,))
-    found = {spot: compare(results, spot, level=1 - 0.05 / len(spots)) for spot in spots}
-    intervals = {spot: one.difference if one else None for spot, one in found.items()}
-    return _finding(intervals, f"{_models(results)} Intervals are over probes of these, not over models.")
-
-
-def judge_other_sentences(results: Results, *, spec: LanguageSpec) -> Finding:
-    """Judge both read-outs by intervals over probes and sentences."""
-    spots = spots_of(spec, results)
-    intervals = {spot: compare_on_sentences(results, spot, level=1 - 0.05 / len(spots)) for spot in spots}
-    return _finding(intervals, f"{_models(results)} Intervals are over probes and dev sentences, not over models.")
-
-
-def _finding(intervals: Mapping[Spot, Interval | None], about: str) -> Finding:
-    answers = [one.above(-AS_WELL) if one else None for one in intervals.values()]
-    words = "; ".join(f"{spot.words} {in_points(one)}" for spot, one in intervals.items())
-    numbers = {f"{'_'.join(map(str, spot))}": one._asdict() for spot, one in intervals.items() if one}
-    return Finding(all_of(answers), f"F1, harmonic minus standard, in points: {words}. {about}", numbers)
-
-
-def judge_majority(results: Results, *, spec: LanguageSpec) -> Finding:
-    """Judge by each arm's interval over probes against the constant answer's F1."""
-    spots = [(arm, spot) for arm in (STANDARD, HARMONIC) for spot in spots_of(spec, results)]
-    answers: dict[tuple[str, Spot], bool | None] = {}
-    for arm, spot in spots:
-        interval, limit = mean_of(results, arm, spot, level=1 - 0.05 / len(spots)), majority_of(results, spot.task)
-        answers[arm, spot] = interval.above(limit) if interval and limit is not None else None
-    below = [f"{arm}, {spot.words}" for (arm, spot), answer in answers.items() if answer is not True]
-    constant = ", ".join(f"{title(task)} {_rounded(majority_of(results, task))}" for task in tasks_of(results))
-    return Finding(
-        all_of(answers.values()),
-        f"{len(spots) - len(below)} of {len(spots)} do. The more frequent label has an F1 of {constant}."
-        + (f" Not above it: {'; '.join(below)}." if below else ""),
-        {"above": len(spots) - len(below), "of": len(spots)},
-    )
-
-
-def all_of(answers: Iterable[bool | None]) -> bool | None:
-    """Whether all hold: no where one does not, None where one is undecided.
-
-    >>> all_of([True, None]), all_of([None, False]), all_of([True, True])
-    (None, False, True)
-    """
-    kinds = set(answers)
-    return False if False in kinds else None if None in kinds else True
-
-
-JUDGES: dict[str, Callable[..., Finding]] = {
-    **{f"reads_as_well_{readout}": partial(judge_as_well, readout=readout) for readout in READOUTS},
-    "as_well_on_other_sentences": judge_other_sentences,
-    "above_the_majority": judge_majority,
+DRAWS = 1000
+TITLES = {"sst2": "SST-2", "cola": "CoLA"}
+READOUT_WORDS = {"last": "last token", "mean": "mean over tokens"}
+PAPER = {
+    ("sst2", 0): {STANDARD: (76.2, 1.5), HARMONIC: (77.9, 1.1)},
+    ("sst2", 6): {STANDARD: (79.9, 1.3), HARMONIC: (79.9, 1.7)},
+    ("cola", 0): {STANDARD: (73.9, 1.0), HARMONIC: (74.3, 1.0)},
+    ("cola", 6): {STANDARD: (78.2, 1.7), HARMONIC: (77.1, 4.2)},
 }
+"""F1 in points and its deviation, by data set and layer, then by arm."""
 
 
-def summarize(spec: LanguageSpec, results: Results) -> Summary:
-    """Judge every claim, and tabulate scores and differences beside the paper's."""
-    spots = spots_of(spec, results)
-    f1 = Table(
-        "Probes on the dev side, points, mean over probes; the paper does not name its read-out",
-        tuple(_score_row(results, arm, spot) for spot in spots for arm in spec.arms),
-    )
-    differences = Table(
-        "F1, harmonic minus standard, points, paired over probes",
-        tuple(_difference_row(results, spot) for spot in spots),
-    )
-    return Summary(tuple(_judge(claim.id, spec, results) for claim in CLAIMS), (f1, differences))
+class Spot(NamedTuple):
+    """Where a probe looks."""
+
+    task: str
+    layer: int
+    readout: str
+
+    @property
+    def words(self) -> str:
+        """Name it in a sentence."""
+        return f"{title(self.task)} layer {self.layer}, {READOUT_WORDS[self.readout]}"
+
+    @property
+    def paper(self) -> Mapping[str, tuple[float, float]]:
+        """What the paper reports for it, by arm; it does not name its read-out."""
+        return PAPER.get((self.task, self.layer), {})
 
 
-def _judge(claim: str, spec: LanguageSpec, results: Results) -> Verdict:
-    has_both = {STANDARD, HARMONIC} <= set(spec.arms)
-    wanted = [ArmCell(arm, seed) for arm in (STANDARD, HARMONIC) for seed in spec.seeds] if has_both else []
-    too_short = "Made-up sentences stand in for SST-2 and CoLA." if spec.embedded else ""
-    return conclude(claim, partial(JUDGES[claim], spec=spec), wanted, results, too_short=too_short)
+def title(task: str) -> str:
+    """Return a data set's name in print."""
+    return TITLES.get(task, task.replace("_", " "))
 
 
-def _score_row(results: Results, arm: str, spot: Spot) -> dict[str, Any]:
-    f1, macro, accuracy = (mean_of(results, arm, spot, score) for score in SCORES)
-    values, theirs = probes_of(results, arm, spot, "f1"), PAPER.get((spot.task, spot.layer, arm))
-    return {
-        "sentences": title(spot.task),
-        "layer": spot.layer,
-        "read from": READOUT_WORDS[spot.readout],
-        "model": arm,
-        "probes": 0 if values is None else len(values),
-        "F1 [95 %]": in_points(f1) if f1 else None,
-        "deviation": round(100 * float(np.std(values)), 1) if values is not None else None,
-        "paper's F1": f"{theirs[0]} ± {theirs[1]}" if theirs else "",
-        "ours - paper's": round(f1.estimate - theirs[0], 1) + 0.0 if f1 and theirs else "",
-        "always the majority": _rounded(majority_of(results, spot.task)),
-        "mean F1 of both classes [95 %]": in_points(macro) if macro else None,
-        "accuracy [95 %]": in_points(accuracy) if accuracy else None,
-    }
+def tasks_of(results: Results) -> tuple[str, ...]:
+    """Return the data sets that were probed, the paper's two first; these two if nothing is there yet."""
+    found = {key.split("/")[1] for one in results.values() for key in one.arrays if key.startswith("probes/")}
+    return (*(task for task in TITLES if task in found), *sorted(found - set(TITLES))) or tuple(TITLES)
 
 
-def _difference_row(results: Results, spot: Spot) -> dict[str, Any]:
-    found, macro = compare(results, spot), compare(results, spot, score="macro_f1")
-    drawn = compare_on_sentences(results, spot)
-    harmonic, standard = (PAPER.get((spot.task, spot.layer, arm)) for arm in (HARMONIC, STANDARD))
-    return {
-        "sentences": title(spot.task),
-        "layer": spot.layer,
-        "read from": READOUT_WORDS[spot.readout],
-        "pairs of probes": found.greater + found.less + found.ties if found else 0,
-        "difference [95 % over probes]": in_points(found.difference) if found else None,
-        "[95 % over probes and sentences]": in_points(drawn) if drawn else None,
-        "paper's": round(harmonic[0] - standard[0], 1) if harmonic and standard else "",
-        "higher on": found.greater if found else None,
-        "lower on": found.less if found else None,
-        "p, sign test": found.sign_p if found else None,
-        "p, signed ranks": found.rank_p if found else None,
-        "mean F1 of both classes, difference [95 %]": in_points(macro.difference) if macro else None,
-    }
+def spots_of(results: Results, readouts: Sequence[str] = READOUTS) -> list[Spot]:
+    """List every data set, layer and read-out."""
+    layers = results.spec.probe_layers
+    return [Spot(task, layer, one) for task in tasks_of(results) for layer in layers for one in readouts]
 
 
-def in_points(interval: Interval | None) -> str:
+def probes_of(results: Results, arm: str, spot: Spot, what: str) -> np.ndarray | None:
+    """Return what is stored of an arm's probes at a spot, (S, ...), model after model; None if a model lacks it."""
+    found, below = [], f"probes/{spot.task}"
+    for _, result in sorted(results.where(arm=arm).items(), key=lambda one: one[0].seed):
+        layers = result.arrays.get(f"{below}/layers", np.empty(0)).tolist()
+        if f"{below}/{what}" not in result.arrays or spot.layer not in layers:
+            return None
+        place = layers.index(spot.layer), READOUTS.index(spot.readout)
+        found.append(np.asarray(result.arrays[f"{below}/{what}"])[:, *place])
+    return np.concatenate(found) if found else None
+
+
+def mean_of(results: Results, arm: str, spot: Spot, score: str = "f1", *, level: float = 0.95) -> Interval | None:
+    """Return the mean of an arm's probes in points, and its interval over probes."""
+    values = probes_of(results, arm, spot, score)
+    return None if values is None else bootstrap_interval(_points(values), statistic="mean", level=level)
+
+
+def majority_of(results: Results, task: str) -> float | None:
+    """Return the F1 of always giving the more frequent training label, in points."""
+    found = results.array(f"probes/{task}/majority").values
+    return 100 * float(found[0][SCORES.index("f1")]) if found else None
+
+
+def compare(results: Results, spot: Spot, *, score: str = "f1", level: float = 0.95) -> PairedDifference | None:
+    """Compare harmonic with standard in points, probe by probe; None if the probes of an arm are missing."""
+    harmonic, standard = (probes_of(results, arm, spot, score) for arm in (HARMONIC, STANDARD))
+    if harmonic is None or standard is None or len(harmonic) != len(standard):
+        return None
+    return paired_difference(_points(harmonic), _points(standard), statistic="mean", level=level)
+
+
+def compare_on_sentences(results: Results, spot: Spot, *, level: float = 0.95) -> Interval | None:
+    """Return the difference of the mean F1 in points, its interval over draws of probes and sentences together.
+
+    A draw takes as many dev sentences and as many pairs of probes as there are, with replacement.
+    """
+    harmonic, standard = (probes_of(results, arm, spot, "said") for arm in (HARMONIC, STANDARD))
+    if harmonic is None or standard is None or harmonic.shape != standard.shape:
+        return None
+    labels_N = np.asarray(results.array(f"probes/{spot.task}/labels").values[0])
+    generator, count = np.random.default_rng(0), len(labels_N)
+    drawn_KN = generator.integers(count, size=(DRAWS, count))
+    counts_KN = np.stack([np.bincount(drawn_N, minlength=count) for drawn_N in drawn_KN])
+    difference_SK = _points(scores(harmonic, labels_N, counts_KN)["f1"] - scores(standard, labels_N, counts_KN)["f1"])
+    picked_SK = generator.integers(len(difference_SK), size=difference_SK.shape)
+    tail = (1 - level) / 2
+    low, high = np.quantile(np.take_along_axis(difference_SK, picked_SK, 0).mean(0), [tail, 1 - tail], method="nearest")
+    found_S = scores(harmonic, labels_N)["f1"] - scores(standard, labels_N)["f1"]
+    return Interval(float(_points(found_S).mean()), float(low), float(high))
+
+
+def _points(values: np.ndarray) -> np.ndarray:
+    return 100 * values.astype(np.float64)
+
+
+def in_points(interval: Interval | None) -> str | None:
     """Write an interval to a tenth of a point.
 
     >>> in_points(Interval(1.23, -0.04, 2.0))
     '1.2 [0.0, 2.0]'
     """
     if interval is None:
-        return "not there"
+        return None
     estimate, low, high = (round(one, 1) + 0.0 for one in interval)
     return f"{estimate:.1f} [{low:.1f}, {high:.1f}]"
+
+
+def models(results: Results) -> str:
+    """Say how many models an arm has."""
+    count = len(results.distinct("seed"))
+    return "one model" if count == 1 else f"{count} models"
+
+
+def _judge_as_well(
+    results: Results, *, readouts: Sequence[str], difference: Callable[..., Interval | None], over: str
+) -> Finding:
+    spots = spots_of(results, readouts)
+    found = {spot: difference(results, spot, level=shared_level(len(spots))) for spot in spots}
+    words = listed({spot.words: in_points(one) or "missing" for spot, one in found.items()})
+    return Finding(
+        both(*(one.above(-AS_WELL) if one else None for one in found.values())),
+        f"F1, harmonic minus standard, in points: {words}. Intervals are over {over} of {models(results)} per arm, not "
+        "over models.",
+        {"_".join(map(str, spot)): one._asdict() for spot, one in found.items() if one},
+    )
+
+
+def _over_probes(results: Results, spot: Spot, *, level: float) -> Interval | None:
+    found = compare(results, spot, level=level)
+    return found.difference if found else None
+
+
+def _judge_majority(results: Results) -> Finding:
+    places = [(arm, spot) for arm in (STANDARD, HARMONIC) for spot in spots_of(results)]
+    limits = {task: majority_of(results, task) for task in tasks_of(results)}
+    answers: dict[str, bool | None] = {}
+    for arm, spot in places:
+        mean, limit = mean_of(results, arm, spot, level=shared_level(len(places))), limits[spot.task]
+        answers[f"{arm}, {spot.words}"] = mean.above(limit) if mean and limit is not None else None
+    below = [words for words, answer in answers.items() if answer is not True]
+    constant = ", ".join(f"{title(task)} {_rounded(limit)}" for task, limit in limits.items())
+    return Finding(
+        both(*answers.values()),
+        f"{len(places) - len(below)} of {len(places)} do. The more frequent label has an F1 of {constant}."
+        + (f" Not above it: {'; '.join(below)}." if below else ""),
+        {"above": len(places) - len(below), "of": len(places)},
+    )
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 1)
 
 
-def _models(results: Results) -> str:
-    each = len({cell.seed for cell in results})
-    return "One model an arm." if each == 1 else f"{each} models an arm."
+def _real_sentences(results: Results) -> str:
+    return "Made-up sentences stand in for SST-2 and CoLA." if results.spec.embedded else ""
 
 
-EXPERIMENT = runs.measured_view(
+_claim = partial(compares, enough=_real_sentences)
+_REPORTED = "; ".join(
+    f"{TITLES[task]}, layer {layer}: {found[HARMONIC][0]} against {found[STANDARD][0]}"
+    for (task, layer), found in PAPER.items()
+)
+CLAIMS = (
+    *(
+        _claim(
+            f"reads_as_well_{readout}",
+            "A probe reads the harmonic model at least as well as the standard one, in every data set and layer: its "
+            f"F1 is at most {AS_WELL:g} point lower ({words}).",
+            f"F1, harmonic against standard: {_REPORTED}. The paper does not say which vector stands for a sentence.",
+            partial(_judge_as_well, readouts=(readout,), difference=_over_probes, over="probes"),
+        )
+        for readout, words in READOUT_WORDS.items()
+    ),
+    _claim(
+        "as_well_on_other_sentences",
+        "This holds on other sentences of the same kind: the dev sentences are drawn anew with the probes, for both "
+        "read-outs.",
+        "Not reported.",
+        partial(_judge_as_well, readouts=READOUTS, difference=compare_on_sentences, over="probes and dev sentences"),
+        control=True,
+    ),
+    _claim(
+        "above_the_majority",
+        "Every arm's probes beat always giving the more frequent label, by F1, in every data set, layer and read-out.",
+        "Not reported. On CoLA's dev side always saying yes has an F1 of 81.6, above all that the paper reports there.",
+        _judge_majority,
+        control=True,
+    ),
+)
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate scores and differences beside the paper's."""
+    own, spots = results.where(arm=results.spec.arms), spots_of(results)
+    place: dict[str, Column] = {
+        "sentences": lambda at: title(at.spot.task),
+        "layer": lambda at: at.spot.layer,
+        "read from": lambda at: READOUT_WORDS[at.spot.readout],
+    }
+    probes, pairs = combinations(spot=spots, arm=results.spec.arms), combinations(spot=spots)
+    for at in probes:
+        at.f1, at.macro, at.accuracy = (mean_of(own, at.arm, at.spot, score) for score in SCORES)
+        at.values, at.paper = probes_of(own, at.arm, at.spot, "f1"), at.spot.paper.get(at.arm)
+    for at in pairs:
+        at.found, at.macro = (compare(own, at.spot, score=score) for score in ("f1", "macro_f1"))
+
+    def paired(name: str) -> Column:
+        return lambda at: getattr(at.found, name, None)
+
+    score_columns: dict[str, Column] = {
+        **place,
+        "model": lambda at: at.arm,
+        "probes": lambda at: 0 if at.values is None else len(at.values),
+        "F1 [95 %]": lambda at: in_points(at.f1),
+        "deviation": lambda at: None if at.values is None else round(100 * float(np.std(at.values)), 1),
+        "paper's F1": lambda at: "{} ± {}".format(*at.paper) if at.paper else "",
+        "ours - paper's": lambda at: round(at.f1.estimate - at.paper[0], 1) + 0.0 if at.f1 and at.paper else "",
+        "always the majority": lambda at: _rounded(majority_of(own, at.spot.task)),
+        "mean F1 of both classes [95 %]": lambda at: in_points(at.macro),
+        "accuracy [95 %]": lambda at: in_points(at.accuracy),
+    }
+    difference_columns: dict[str, Column] = {
+        **place,
+        "pairs of probes": lambda at: pairs_of(at.found),
+        "difference [95 % over probes]": lambda at: in_points(at.found and at.found.difference),
+        "[95 % over probes and sentences]": lambda at: in_points(compare_on_sentences(own, at.spot)),
+        "paper's": lambda at: (
+            round(at.spot.paper[HARMONIC][0] - at.spot.paper[STANDARD][0], 1) if at.spot.paper else ""
+        ),
+        "higher on": paired("greater"),
+        "lower on": paired("less"),
+        "p, sign test": paired("sign_p"),
+        "p, signed ranks": paired("rank_p"),
+        "mean F1 of both classes, difference [95 %]": lambda at: in_points(at.macro and at.macro.difference),
+    }
+    return [
+        tabulate(
+            "Probes on the dev side, points, mean over probes; the paper does not name its read-out",
+            probes,
+            score_columns,
+        ),
+        tabulate("F1, harmonic minus standard, points, paired over probes", pairs, difference_columns),
+    ]
+
+
+GRAY, MARKERS = "#555555", {STANDARD: "s", HARMONIC: "o"}
+WIDTH = 0.7  # of the arms of one layer together, where layers are 1 apart
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw F1 of every probe by layer, both arms, beside the paper's and the majority's; a column per data set."""
+    own, spec, tasks = results.where(arm=results.spec.arms), results.spec, tasks_of(results)
+    if not any(key.startswith("probes/") for result in own.values() for key in result.arrays):
+        return {}
+    paper = any(spot.paper for spot in spots_of(own))
+    handles = [drawing.mark_handle(arm, MARKERS[arm], STYLES[arm].color, size=7) for arm in own.distinct("arm")]
+    handles.append(drawing.mark_handle("a probe", "o", GRAY, size=3))
+    handles += [drawing.mark_handle("paper", "D", GRAY, face="white")] * paper
+    handles.append(drawing.line_handle("always the majority", "black", "--"))
+    figure, panels = drawing.facets(
+        dict.fromkeys(READOUTS, ""),
+        dict.fromkeys(tasks, ""),
+        size=(2.2 + 3.7 * len(tasks), 6.6),
+        ylabel="F1, points",
+        handles=handles,
+        sharey="col",
+        sharex="col",
+    )
+    for (readout, task), axes in panels.items():
+        limit = majority_of(own, task)
+        if limit is not None:
+            axes.axhline(limit, color="black", linestyle="--", linewidth=1.2, zorder=1)
+        lane = WIDTH / len(spec.arms)
+        for column, layer in enumerate(spec.probe_layers):
+            for place, arm in enumerate(spec.arms):
+                x = column + lane * (place - (len(spec.arms) - 1) / 2)
+                _draw_arm(axes, x, lane, own, arm, Spot(task, layer, readout))
+        axes.set(xlim=(-0.6, len(spec.probe_layers) - 0.4), title=f"{title(task)}, {READOUT_WORDS[readout]}")
+        axes.set_xticks(range(len(spec.probe_layers)), labels=[f"layer {layer}" for layer in spec.probe_layers])
+        axes.grid(False, axis="x")
+    caption = (
+        "F1 of probes on the dev side, by layer and by the vector that they read. Small dots: single probes. Marks and "
+        f"bars: their mean and its 95 % interval, which is over probes of {models(own)} per arm, not over models. "
+        "Dashed: always giving the more frequent label."
+    )
+    theirs = (
+        " Hollow diamonds: the paper's, with its deviations, in both rows, because the paper does not say which vector "
+        "it reads and which F1 it means."
+    )
+    return {"probes": Picture(figure, caption + theirs * paper)}
+
+
+def _draw_arm(axes: "Axes", x: float, lane: float, results: Results, arm: str, spot: Spot) -> None:
+    values, mean, color = probes_of(results, arm, spot, "f1"), mean_of(results, arm, spot), STYLES[arm].color
+    if values is None or mean is None:
+        return
+    # Dots, mark and diamond side by side: an interval over probes is often narrower than a mark.
+    beside = x + lane * np.linspace(-0.42, -0.18, max(len(values), 2))[: len(values)]
+    axes.plot(beside, 100 * values, "o", color=color, markersize=3, alpha=0.6, linestyle="none")
+    bars: list[tuple[float, Any, str, str]] = [(x, mean, MARKERS[arm], color)]
+    if arm in spot.paper:
+        middle, deviation = spot.paper[arm]
+        bars.append((x + 0.3 * lane, (middle, middle - deviation, middle + deviation), "D", "white"))
+    for at, (middle, low, high), marker, face in bars:
+        axes.plot([at, at], [low, high], color=color, linewidth=1.6, zorder=3)
+        axes.plot(at, middle, marker, color=color, markersize=5.5, markerfacecolor=face, zorder=4)
+
+
+EXPERIMENT = view(
+    gpt2.EXPERIMENT,
     name="probes",
     title="What a small probe reads in the residual stream",
     figure="GPT-2: probes",
     claims=CLAIMS,
-    summarize=summarize,
+    keeps=("probes/*",),
+    tables=tables,
     figures=figures,
 )

@@ -11,7 +11,7 @@ Each point is a class of its own, so that the weights (one row per class) live i
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import harmonic_logits, harmonic_loss
+from harmax_lab.ensemble.rows import Record, descend
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec
@@ -94,7 +95,7 @@ def loss_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Ten
     """Return the loss of one arm on the points (P, 2), class i being point i."""
     target = torch.arange(len(points))
     if arm.startswith("harmonic"):
-        return cast(Tensor, harmonic_loss(points, weight, target, exponent=exponent))
+        return harmonic_loss(points, weight, target, exponent=exponent)
     return cross_entropy(points @ weight.T + bias, target)
 
 
@@ -114,21 +115,11 @@ def train(spec: ToySpec, case: int, arm: str, seeds: Sequence[int], progress: Pr
     # Adam works element by element and the seeds' losses are summed, so stacking changes no run.
     optimizer = torch.optim.Adam(parameters, lr=spec.learning_rate, amsgrad=arm == "harmonic_amsgrad")
     losses_of = torch.func.vmap(lambda weight, bias: loss_of(arm, spec.exponent, points, weight, bias))
-    steps = recorded_steps(spec.steps)
-    keep = set(steps)
-    history: list[tuple[Tensor, Tensor, Tensor]] = []
-    for step in range(spec.steps + 1):
-        losses = losses_of(weight, bias)
-        if step in keep:
-            history.append((losses.detach().clone(), weight.detach().clone(), bias.detach().clone()))
-        if step % 250 == 0:
-            progress(step / spec.steps, f"case {case}, {HEAD_STYLES[arm].label}")
-        if step < spec.steps:
-            optimizer.zero_grad()
-            losses.sum().backward()
-            optimizer.step()
-    loss_TS, weight_TSPD, bias_TSP = (torch.stack(series) for series in zip(*history, strict=True))
-    return {"step": torch.tensor(steps), "loss": loss_TS, "weight": weight_TSPD, "bias": bias_TSP}
+    message = f"case {case}, {HEAD_STYLES[arm].label}"
+    record = Record(recorded_steps(spec.steps), lambda losses: (losses, weight, bias), progress, message)
+    descend(range(spec.steps + 1), lambda step: losses_of(weight, bias), optimizer, record)
+    loss_TS, weight_TSPD, bias_TSP = record.stacked()
+    return {"step": torch.tensor(record.steps), "loss": loss_TS, "weight": weight_TSPD, "bias": bias_TSP}
 
 
 def recorded_steps(steps: int) -> list[int]:

@@ -1,11 +1,11 @@
-"""ResNets on one data set: the images, one training, and what is measured on it. Tuning never sees a test image."""
+"""ResNets on one data set: the images, one training, and its measures. Tuning never sees a test image."""
 
-# N images, V classes, D features, E epochs, K snapshots, H rows, W columns, C channels
+# N images, V classes, D features, H rows, W columns, C channels
 
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,39 +14,91 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.analysis import class_means, max_softmax, neural_collapse, reliability_curve
-from harmax.data.images import Images
-from harmax.heads import HarmonicHead, nearest_images
+from harmax.analysis import class_means, max_softmax, neural_collapse
+from harmax.data.folder import read_text
+from harmax.data.images import Images, load_images
+from harmax.heads import HarmonicHead
+from harmax.inspect import nearest_images
 from harmax.train.vision import VisionSpec
 from harmax.train.vision.schedule import learning_rate
+from harmax.train.vision.settings import GENERATED
 from harmax_lab.kit.experiment import Progress
 from harmax_lab.kit.store import CellResult
-from harmax_lab.vision.classifiers_images import (
-    PERMUTED,
-    class_words,
-    permute_pixels,
-    read_side,
-    read_sides,
-    split,
-)
-from harmax_lab.vision.classifiers_spec import (
+from harmax_lab.vision.classifiers_tuning import (
     CIFAR10,
     CIFAR100,
     PHOTOS,
+    TINY,
     ClassifierCell,
     ClassifierSpec,
     Held,
     Setting,
     final_cells,
     grid_of,
-    setting_of,
     vision_spec,
 )
-from harmax_lab.vision.trust_measures import BINS, SPACING, measure_trust
+from harmax_lab.vision.trust_measures import measure_trust, reliability
 
 if TYPE_CHECKING:
     from harmax.train.vision.data import ResidentData
     from harmax.train.vision.step import VisionStep
+
+PARTS = {CIFAR100: {"train": 50, "test": 20}}
+"""Images per class of the sets that are taken in part, however many more are there."""
+PERMUTED = "permuted"
+DRAWS = 7  # the first word of the seeds of what is drawn here
+
+
+def read_sides(dataset: str) -> tuple[Images, Images]:
+    """Read the training and the test images of a data set, or make them up."""
+    if dataset == GENERATED:
+        from harmax.train.vision.data import generate_images
+
+        return generate_images(512), generate_images(256, start=512)
+    return read_side(dataset, "train"), read_side(dataset, "test")
+
+
+def read_side(dataset: str, side: str) -> Images:
+    """Read one side of a data set: all of it, or of CIFAR-100 as many images per class as its part has."""
+    images = load_images(dataset, side, complete=dataset not in PARTS)
+    return first_of_each(images, PARTS[dataset][side]) if dataset in PARTS else images
+
+
+def first_of_each(images: Images, count: int) -> Images:
+    """Return the first images of every class, in their order, at most so many of each."""
+    classes = range(len(images.classes))
+    return _some(images, np.sort(np.concatenate([np.flatnonzero(images.labels == one)[:count] for one in classes])))
+
+
+def _some(images: Images, chosen: np.ndarray) -> Images:
+    return Images(images.pixels[chosen], images.labels[chosen], images.classes)
+
+
+def class_words(dataset: str, classes: Sequence[str]) -> list[str]:
+    """Return the names of classes for a reader: where folders have WordNet's numbers, the first word for each."""
+    try:
+        lines = read_text(f"{dataset}/classes.tsv").splitlines() if dataset == TINY else []
+    except FileNotFoundError:  # Tiny ImageNet from elsewhere
+        lines = []
+    words = dict(line.split("\t", 1) for line in lines if "\t" in line)
+    return [words.get(name, name).split(",")[0].replace("_", " ") for name in classes]
+
+
+def split(labels_N: np.ndarray, share: float, *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split images into the rest and a share of every class, drawn with a seed; at least one image of each class."""
+    draws = np.random.default_rng([DRAWS, seed])
+    chosen = []
+    for label in np.unique(labels_N):
+        own = draws.permutation(np.flatnonzero(labels_N == label))
+        chosen.append(own[: max(1, round(share * len(own)))])
+    part = np.sort(np.concatenate(chosen))
+    return np.setdiff1d(np.arange(len(labels_N)), part), part
+
+
+def permute_pixels(pixels: np.ndarray) -> np.ndarray:
+    """Put the pixels of images (N, H, W) or (N, H, W, C) into another order, the same for all."""
+    places = np.random.default_rng([DRAWS, 2]).permutation(pixels.shape[1] * pixels.shape[2])
+    return pixels.reshape(len(pixels), -1, *pixels.shape[3:])[:, places].reshape(pixels.shape)
 
 
 class Diverged(Exception):
@@ -64,8 +116,8 @@ class Trained(NamedTuple):
     data: "ResidentData"
     curves: dict[str, np.ndarray]
     last: dict[str, float]
-    """What the last look at the model found; empty where there was none."""
-    seconds: float
+    """Results of the last look at the model; empty where there was none."""
+    cost: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -78,54 +130,48 @@ class Workbench:
 
     @cached_property
     def images(self) -> tuple[Images, Images]:
-        """All images to learn from, and the test images."""
+        """All training images, and the test images."""
         return read_sides(self.dataset)
 
     @cached_property
     def outside(self) -> dict[str, np.ndarray]:
-        """Images that are none of the classes, by name."""
+        """Images that belong to none of the classes, by name."""
         if self.dataset == CIFAR10:
             return {CIFAR100: read_side(CIFAR100, "test").pixels}
         return {} if self.dataset in PHOTOS else {PERMUTED: permute_pixels(self.images[1].pixels)}
 
     @cached_property
     def collapse_places(self) -> np.ndarray:
-        """Which training images neural collapse is measured on: as many of each class, and the same for all runs."""
+        """The training images on which neural collapse is measured: as many of each class, the same for all runs."""
         labels_N = self.images[0].labels
         share = min(1.0, self.spec.collapse_images / len(labels_N))
         return split(labels_N, share, seed=1)[1] if share < 1 else np.arange(len(labels_N))
 
     def tune(self, cell: ClassifierCell, progress: Progress) -> tuple[Held, CellResult]:
         """Train on a part of the training images, and test on the rest of them."""
-        trainer = vision_spec(self.spec, cell, setting_of(cell))
-        known = {**setting_of(cell)._asdict(), "epochs": trainer.epochs}
+        trainer = vision_spec(self.spec, cell, cell.setting)
+        known = {**cell.setting._asdict(), "epochs": trainer.epochs}
         try:
             trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
             held = Held(1 / len(self.images[0].classes), math.inf)
             return held, CellResult(metrics={**known, **held._asdict(), "diverged_at": error.epoch})
         held = Held(trained.last["test_accuracy"], trained.last["test_loss"])
-        metrics = {**known, **held._asdict(), "diverged_at": None, "cost": _cost(trained)}
-        losses = {name: trained.curves[name] for name in ("train_loss", "train_accuracy")}
-        return held, CellResult(curves=losses, metrics=metrics)
+        metrics = {**known, **held._asdict(), "diverged_at": None, "cost": trained.cost}
+        return held, CellResult({name: trained.curves[name] for name in ("train_loss", "train_accuracy")}, {}, metrics)
 
     def count(self, cell: ClassifierCell, setting: Setting, progress: Progress) -> CellResult:
         """Train on all training images at the chosen setting, and measure everything."""
         trainer = vision_spec(self.spec, cell, setting)
         train, test = (len(side.labels) for side in self.images)
-        known = {**setting._asdict(), "epochs": trainer.epochs}
-        known |= {"train_images": train, "test_images": test}
-        snapshots = self.spec.snapshot_epochs(self.dataset)
+        known = {**setting._asdict(), "epochs": trainer.epochs, "train_images": train, "test_images": test}
         try:
+            snapshots = self.spec.snapshot_epochs(self.dataset)
             trained = self._train(trainer, self._data, snapshots, self._snapshot, progress)
         except Diverged as error:
             return CellResult(metrics={**known, "diverged_at": error.epoch})
         arrays, metrics = self._measure(trained, first=cell.seed == self.spec.seeds[0])
-        return CellResult(
-            curves=trained.curves,
-            arrays=arrays,
-            metrics={**known, "diverged_at": None, **metrics, "cost": _cost(trained)},
-        )
+        return CellResult(trained.curves, arrays, {**known, "diverged_at": None, **metrics, "cost": trained.cost})
 
     @cached_property
     def _data(self) -> "ResidentData":
@@ -138,17 +184,15 @@ class Workbench:
     def _tuning_data(self, seed: int) -> "ResidentData":
         """Each tuning seed draws what it holds out, so that more seeds choose by more images."""
         if seed not in self._parts:
-            images = self.images[0]
-            parts = split(images.labels, self.spec.held_out, seed=seed)
-            learn, held = (Images(images.pixels[part], images.labels[part], images.classes) for part in parts)
-            self._parts[seed] = self._resident(learn, held)
+            learn, held = split(self.images[0].labels, self.spec.held_out, seed=seed)
+            self._parts[seed] = self._resident(_some(self.images[0], learn), _some(self.images[0], held))
         return self._parts[seed]
 
     def _resident(self, train: Images, test: Images) -> "ResidentData":
         from harmax.train.vision.data import ResidentData
         from harmax.train.world import World
 
-        (cell, *_) = final_cells(self.spec, self.dataset)
+        cell = final_cells(self.spec, self.dataset)[0]
         some = vision_spec(self.spec, cell, grid_of(self.spec, cell.head)[0])  # each run brings its own
         return ResidentData(some, train, test, World(0, 1, torch.device(self.device)))
 
@@ -160,18 +204,17 @@ class Workbench:
         look: Callable[["VisionStep", "ResidentData"], dict[str, float]],
         progress: Progress,
     ) -> Trained:
-        """Train, ask the device for numbers once an epoch, and look at the model after some epochs."""
+        """Train, ask the device for numbers once per epoch, and look at the model after some epochs."""
         from harmax.train.vision.step import VisionStep
         from harmax.train.world import World
 
         gc.collect()  # models lie in cycles: the last one's memory is wanted
         data = data.again(trainer)
         step = VisionStep(trainer, data.classes, World(0, 1, torch.device(self.device)))
+        of_epoch, seconds, seen = data.order.steps_of_epoch, 0.0, {}
         if trainer.center_start == "means":
-            step.start_centers(data.train(1), data.order.steps_of_epoch)
-        of_epoch, seconds, seen = data.order.steps_of_epoch, 0.0, []
-        losses, hits, looks = [], [], []
-        batches = data.train(1)
+            step.start_centers(data.train(1), of_epoch)
+        losses, hits, batches = [], [], data.train(1)
         for epoch in range(1, trainer.epochs + 1):
             since, totals = time.perf_counter(), torch.zeros(3, dtype=torch.float64, device=self.device)
             for number in range((epoch - 1) * of_epoch + 1, epoch * of_epoch + 1):
@@ -183,17 +226,18 @@ class Workbench:
             losses.append(loss / images)
             hits.append(hit / images)
             if epoch in snapshots:
-                seen.append(epoch)
                 try:
-                    looks.append(look(step, data))
+                    seen[epoch] = look(step, data)
                 except FloatingPointError as error:
                     raise Diverged(epoch) from error
             progress(epoch / trainer.epochs, f"epoch {epoch}, loss {losses[-1]:.3f}")
         curves = {"train_loss": np.array(losses, np.float32), "train_accuracy": np.array(hits, np.float32)}
+        last = seen[max(seen)] if seen else {}
         if seen:
-            curves["snapshot_epoch"] = np.array(seen)
-            curves |= {name: np.array([found[name] for found in looks], np.float32) for name in looks[0]}
-        return Trained(step, data, curves, looks[-1] if looks else {}, seconds)
+            curves["snapshot_epoch"] = np.array(list(seen))
+            curves |= {name: np.array([found[name] for found in seen.values()], np.float32) for name in last}
+        cost = {"seconds": seconds, "images_per_s": trainer.epochs * of_epoch * step.batch / seconds}
+        return Trained(step, data, curves, last, cost)
 
     def _snapshot(self, step: "VisionStep", data: "ResidentData") -> dict[str, float]:
         """Test, and measure neural collapse on training images as they are."""
@@ -204,38 +248,27 @@ class Workbench:
         labels_N = self.images[0].labels[self.collapse_places]
         if not (_differ(class_means(x_ND, labels_N)) and _differ(weight_VD)):
             raise FloatingPointError("class means and weights of a trained model must differ, got a dead network.")
-        predicted_N = logits_of(step, features).argmax(1)
-        found = neural_collapse(
-            x_ND,
-            labels_N,
-            weights=weight_VD,
-            kind="centers" if isinstance(head, HarmonicHead) else "linear",
-            predicted=predicted_N,
-        )
-        right = float((predicted_N == labels_N).mean())
-        return {**tested, **found._asdict(), "plain_train_accuracy": right}
+        predicted_N = _logits(step, features).argmax(1)
+        kind = "centers" if isinstance(head, HarmonicHead) else "linear"
+        found = neural_collapse(x_ND, labels_N, weights=weight_VD, kind=kind, predicted=predicted_N)
+        return {**tested, **found._asdict(), "plain_train_accuracy": float((predicted_N == labels_N).mean())}
 
     def _measure(self, trained: Trained, *, first: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Look at the finished model; one seed's pictures are enough."""
-        step, data = trained.step, trained.data
+        """Look at the finished model; the pictures of one seed are enough."""
+        step, data, labels_N = trained.step, trained.data, self.images[1].labels
         head: Any = step.model.classifier[1]
-        labels_N = self.images[1].labels
         x_ND = step.features(data.plain("test"))
         far = {name: step.features(self._batches(data, pixels)) for name, pixels in self.outside.items()}
-        z_NV, outside = logits_of(step, x_ND), {name: logits_of(step, x_MD) for name, x_MD in far.items()}
+        z_NV, outside = _logits(step, x_ND), {name: _logits(step, x_MD) for name, x_MD in far.items()}
         arrays: dict[str, np.ndarray] = {"weight": head.weight.detach().float().cpu().numpy()}
         distances: dict[str, Any] = {}
         if isinstance(head, HarmonicHead):
-            d_NV = distances_of(head, x_ND)
-            distances = {
-                "distances_NC": d_NV,
-                "outside_distances": {name: distances_of(head, x_MD) for name, x_MD in far.items()},
-            }
+            d_NV, far_NV = _distances(head, x_ND), {name: _distances(head, x_MD) for name, x_MD in far.items()}
+            distances = {"distances_NC": d_NV, "outside_distances": far_NV}
             arrays["winner_distance"], arrays["runner_up_distance"] = np.partition(d_NV, 1, axis=1)[:, :2].T.copy()
             if first:
                 arrays |= self._pictures(head, step.features(data.plain("train")))
-        curve = reliability_curve(z_NV, labels_N, bins=BINS, spacing=SPACING)
-        arrays |= {f"reliability.{name}": np.asarray(value) for name, value in curve._asdict().items()}
+        arrays |= {f"reliability.{name}": np.asarray(part) for name, part in reliability(z_NV, labels_N).items()}
         arrays["right"] = (z_NV.argmax(1) == labels_N).astype(np.uint8)
         arrays["max_softmax"] = max_softmax(z_NV).astype(np.float32)
         trust = measure_trust(z_NV, labels_N, outside=outside, **distances)
@@ -247,14 +280,14 @@ class Workbench:
         return arrays, {**tested, **known, "classes": class_words(self.dataset, data.classes)}
 
     def _pictures(self, head: HarmonicHead, x_ND: Tensor) -> dict[str, np.ndarray]:
-        """The training images nearest to each center."""
-        images = self.images[0]
-        near = nearest_images(x_ND, head, count=self.spec.neighbors)
+        """Return the training images nearest to each center."""
+        images, near = self.images[0], nearest_images(x_ND, head, count=self.spec.neighbors)
         shown = slice(min(self.spec.shown_classes, len(images.classes)))
+        found = _some(images, near.images[shown])
         return {
-            "nearest.pixels": images.pixels[near.images[shown]],
+            "nearest.pixels": found.pixels,
             "nearest.distance": near.distances[shown],
-            "nearest.label": images.labels[near.images[shown]],
+            "nearest.label": found.labels,
         }
 
     def _batches(self, data: "ResidentData", pixels: np.ndarray) -> Iterator[tuple[Tensor, int]]:
@@ -273,23 +306,16 @@ def _test(step: "VisionStep", data: "ResidentData") -> dict[str, float]:
 
 
 def _differ(rows_VD: np.ndarray) -> bool:
-    """Whether rows are not all alike, but for what rounding does."""
+    """Return whether rows are not all alike, apart from rounding."""
     return bool(np.linalg.norm(rows_VD - rows_VD.mean(0)) > np.finfo(np.float32).eps * np.linalg.norm(rows_VD))
 
 
-def logits_of(step: "VisionStep", x_ND: Tensor) -> np.ndarray:
-    """Return a model's logits of features, (N, V)."""
+def _logits(step: "VisionStep", x_ND: Tensor) -> np.ndarray:
     found: np.ndarray = step.logits(x_ND).cpu().numpy()
     return found
 
 
 @torch.no_grad()
-def distances_of(head: HarmonicHead, x_ND: Tensor) -> np.ndarray:
-    """Return distances to every center (N, V)."""
+def _distances(head: HarmonicHead, x_ND: Tensor) -> np.ndarray:
     found: np.ndarray = head.distance(x_ND).cpu().numpy()
     return found
-
-
-def _cost(trained: Trained) -> dict[str, float]:
-    images = len(trained.curves["train_loss"]) * trained.data.order.steps_of_epoch * trained.step.batch
-    return {"seconds": trained.seconds, "images_per_s": images / trained.seconds}

@@ -1,44 +1,96 @@
-"""Few labeled images: test accuracy against the number of images a class, with either head.
+"""Few labeled images: test accuracy against the number of images per class, with either head.
 
     harmax run little_data --smoke    generated features and digits of 8 x 8, seconds
     harmax run little_data            the same, more sizes and seeds: under a minute
-    harmax run little_data --full     10 seeds, 1 to 1000 images a class of MNIST, digits, and CIFAR-10 through a ResNet
+    harmax run little_data --full     10 seeds, 1 to 1000 images per class: MNIST, digits, CIFAR-10 through a ResNet
 
-One layer, a number of AdamW steps that does not depend on the number of images. A seed draws images, and both heads
+One layer, and a number of AdamW steps that does not depend on the number of images. A seed draws images; both heads
 learn from the same ones, in the same order, from the same start. Both are tuned alike: six learning rates and two
-variants each (harmonic: exponents sqrt(D) and 2 sqrt(D); cross-entropy: without and with a bias) are trained, and for
-each data set and size the pair with the best mean accuracy over seeds on validation images counts. These are training
-images that no seed learns from; the test set chooses nothing. With one labeled image a class nobody would have so
-many others to choose by: it is a comparison of heads, not of what one could do with ten images.
+variants each (harmonic: exponents sqrt(D) and 2 sqrt(D); cross-entropy: without and with a bias). For each data set and
+size the pair with the best mean accuracy over seeds on validation images counts. These are training images that no seed
+learns from; the test set chooses nothing. With one labeled image per class nobody would have so many others to choose
+by: this compares heads, not what one could do with ten images.
 
-Seeds are different draws: those of MNIST and CIFAR-10 from 4500 images a class or more, while of digits there are
-little more than 100 a class, so that their largest draws are nearly the same images.
+Seeds are different draws: on MNIST and CIFAR-10 from 4500 images per class or more. The digits have little more than
+100 per class, so that their largest draws are nearly the same images.
 
-The features of CIFAR-10 are those of a ResNet-18 trained on Tiny ImageNet, which needs a GPU; the other data sets do
-not, and come first. Nearest class mean, which learns nothing, is told beside the heads.
-
-little_data_features.py has the rows, little_data_claims.py judges, little_data_figures.py draws.
+The features of CIFAR-10 come from a ResNet-18 trained on Tiny ImageNet, which needs a GPU; the other data sets do not,
+and come first. Nearest class mean, which learns nothing, is reported beside the heads.
 """
 
 # S seeds, A variants of heads, L learning rates, K images learned from, N images, D features, V classes
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from harmax.analysis import Interval, bootstrap_interval, paired_difference
+from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
-from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, at_least
+from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.judges import LEAST_SEEDS, Judge, both, signed
+from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.vision.little_data_claims import CLAIMS, summarize
-from harmax_lab.vision.little_data_features import Rows, draw_images, open_rows
-from harmax_lab.vision.little_data_figures import figures
-from harmax_lab.vision.little_data_spec import SOURCES, LittleDataCell, LittleDataSpec, cells
+from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mean_of, places, tabulate
+from harmax_lab.vision.little_data_features import SOURCES, Rows, draw_images, open_rows
 from harmax_lab.vision.mnist_training import Data
-from harmax_lab.vision.spec import Profiles
-from harmax_lab.vision.stacks import Arm, Network, train_stack
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out
+from harmax_lab.vision.stacks import StackSpec, train_stack
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BOTH = (HARMONIC, STANDARD)
+FEW, MANY = (1, 2, 5, 10), (100, 200, 500, 1000)  # images per class
+MARGIN = 0.005  # by which a head may be behind before it counts as worse
+PIXELS, FEATURES = ("mnist",), ("cifar10_linear", "cifar10_harmonic")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LittleDataSpec(StackSpec):
+    """Settings of one layer that learns from few labeled images; `factors` are variants of the harmonic head."""
+
+    datasets: tuple[str, ...] = ("generated", "digits")
+    """Names in `SOURCES`."""
+    images: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+    """Labeled images per class; each data set has as many as it can."""
+    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+    """The grid of both heads."""
+    steps: int = 500
+    backbone: str = "resnet18"
+    """The network whose features are taken, trained on the 200 classes of Tiny ImageNet."""
+    backbone_epochs: int = 30
+    backbone_batch: int = 256
+    backbone_lr: float = 0.2
+    backbone_exponent: float = 128.0
+    """Of the backbone with a harmonic head: a quarter of its features. Nothing of the backbones is tuned here."""
+
+    def sizes(self, dataset: str) -> list[int]:
+        """Return the numbers of labeled images per class that a data set allows."""
+        return [images for images in self.images if images <= SOURCES[dataset].most]
+
+
+@dataclass(frozen=True)
+class LittleDataCell(Cell):
+    """All variants and learning rates of both heads on one seed's draw of images."""
+
+    dataset: str
+    images: int
+    seed: int
+
+
+def cells(spec: LittleDataSpec) -> list[LittleDataCell]:
+    """List every data set, number of images and seed."""
+    sizes = [(dataset, images) for dataset in spec.datasets for images in spec.sizes(dataset)]
+    return [LittleDataCell(*size, seed) for size in sizes for seed in spec.seeds]
 
 
 def run_cells(
@@ -46,7 +98,7 @@ def run_cells(
 ) -> Iterator[tuple[LittleDataCell, CellResult]]:
     """Train every variant, learning rate and seed of one data set, size after size.
 
-    All of the spec's seeds are trained, whichever are asked for, so that a run's last bits do not depend on it.
+    All seeds of the spec are trained, whichever are asked for, so that the last bits of a run do not depend on it.
     """
     dataset = group[0].dataset
     rows = open_rows(dataset, spec, context)
@@ -56,94 +108,303 @@ def run_cells(
     for done, images in enumerate(sizes):
 
         def tell(fraction: float, done: int = done, images: int = images) -> None:
-            context(begun + (1 - begun) * (done + fraction) / len(sizes), f"{dataset}, {images} images a class")
+            context(begun + (1 - begun) * (done + fraction) / len(sizes), f"{dataset}, {images} images per class")
 
         drawn_SK = torch.stack([draw_images(y_N, images, seed) for seed in spec.seeds])
-        found = measure(spec, rows, drawn_SK, context.device, tell)
+        found = _train_all(spec, rows, drawn_SK, context.device, tell)
         for cell in group:
             if cell.images == images:
                 yield cell, found[spec.seeds.index(cell.seed)]
 
 
-def measure(
+def _train_all(
     spec: LittleDataSpec, rows: Rows, drawn_SK: Tensor, device: str, tell: Callable[[float], object]
 ) -> list[CellResult]:
-    """Train all variants and learning rates on what each seed has drawn; return accuracies, a result a seed."""
+    """Train all variants and learning rates on each seed's draw; return the accuracies, one result per seed."""
     arms = spec.stacked(rows.pool.x_ND.shape[1])
     shape = len(spec.seeds), len(arms), len(spec.learning_rates)
-    validation_SAL, test_SAL = np.zeros(shape), np.zeros(shape)
+    sides = {"validation": (rows.validation, np.zeros(shape)), "test": (rows.test, np.zeros(shape))}
     for place, learning_rate in enumerate(spec.learning_rates):
 
         def told(fraction: float, place: int = place) -> None:
             tell((place + fraction) / len(spec.learning_rates))
 
-        network = train_stack(
-            rows.pool,
-            arms,
-            spec.seeds,
-            drawn_SK,
-            steps=spec.steps,
-            batch=spec.batch_size,
-            learning_rate=learning_rate,
-            weight_decay=spec.weight_decay,
-            device=device,
-            progress=told,
-        )
+        plan: Any = {"steps": spec.steps, "learning_rate": learning_rate, "device": device, "progress": told}
+        network = train_stack(spec, rows.pool, drawn_SK, **plan)
         network = network.map(lambda part: part.to(rows.test.x_ND.device))
         for seed, arm in np.ndindex(shape[:2]):
             one = network.one(seed, arm)
-            validation_SAL[seed, arm, place] = accuracy(one, arms[arm], rows.validation)
-            test_SAL[seed, arm, place] = accuracy(one, arms[arm], rows.test)
+            for data, found_SAL in sides.values():
+                answers_N = one.logits(arms[arm], one.features(data.x_ND)).argmax(1)
+                found_SAL[seed, arm, place] = _share_right(answers_N, data)
     return [
         CellResult(
-            arrays={"validation": validation_SAL[seed], "test": test_SAL[seed]},
-            metrics={"nearest_mean": nearest_mean_accuracy(rows, drawn_SK[seed]), **rows.facts},
+            arrays={side: found_SAL[seed] for side, (_, found_SAL) in sides.items()},
+            metrics={"nearest_mean": _nearest_mean(rows, drawn_SK[seed]), **rows.facts},
         )
         for seed in range(len(spec.seeds))
     ]
 
 
-def accuracy(network: Network, arm: Arm, data: Data) -> float:
-    """Return the share of images that one network is right about."""
-    return _share(network.logits(arm, network.features(data.x_ND)).argmax(1), data)
-
-
-def nearest_mean_accuracy(rows: Rows, drawn_K: Tensor) -> float:
+def _nearest_mean(rows: Rows, drawn_K: Tensor) -> float:
     """Return the share of test images whose nearest class mean, of the drawn images, is that of their class."""
     drawn_K = drawn_K.to(rows.pool.y_N.device)
     x_KD, y_K = rows.pool.x_ND[drawn_K], rows.pool.y_N[drawn_K]
     means_VD = torch.stack([x_KD[y_K == label].mean(0) for label in range(rows.pool.classes)])
-    return _share(squared_distance(rows.test.x_ND, means_VD).argmin(1), rows.test)
+    return _share_right(squared_distance(rows.test.x_ND, means_VD).argmin(1), rows.test)
 
 
-def _share(answers_N: Tensor, data: Data) -> float:
+def _share_right(answers_N: Tensor, data: Data) -> float:
     return int((answers_N == data.y_N).sum()) / len(data.y_N)
 
 
-_SMOKE = LittleDataSpec(seeds=(0, 1), images=(1, 5, 20), learning_rates=(3e-3, 1e-2), steps=60)
-_SPECS: Any = {
-    "smoke": _SMOKE,
-    "quick": LittleDataSpec(
-        seeds=(0, 1, 2), images=(1, 2, 5, 10, 20, 50, 100), learning_rates=(3e-3, 1e-2, 3e-2, 1e-1), steps=150
+def measure(spec: LittleDataSpec, cell: LittleDataCell, result: CellResult) -> dict[str, float]:
+    """Return the accuracies as flat metrics: the side, and the places of the variant and of the learning rate."""
+    return {
+        f"{side}.{arm}.{rate}": float(result.arrays[side][arm, rate])
+        for side in ("validation", "test")
+        for arm, rate in np.ndindex(result.arrays[side].shape)
+    }
+
+
+class Chosen(NamedTuple):
+    """What validation chose for one head, data set and size, and how accurate it is in test."""
+
+    arm: tuple[str, float]
+    rate: int
+    test_S: np.ndarray
+    validation: float
+
+
+def choose(results: Results, head: str) -> Chosen:
+    """Choose a head's variant and learning rate by the mean validation accuracy over seeds, for one data set and size.
+
+    Of equals the first counts: the smaller exponent, no bias, the smaller learning rate.
+    """
+    arms, rates = results.spec.arms, range(len(results.spec.learning_rates))
+    own = [arm for arm, (name, _) in enumerate(arms) if (name == HARMONIC) == (head == HARMONIC)]
+    pairs = [(arm, rate) for arm in own for rate in rates]
+    # One row per seed: sums must run over seeds in their order.
+    validation = np.array([[run.metrics[f"validation.{a}.{r}"] for a, r in pairs] for run in results.values()]).mean(0)
+    arm, rate = pairs[int(validation.argmax())]
+    return Chosen(arms[arm], rate, np.array(results.metric(f"test.{arm}.{rate}").values), float(validation.max()))
+
+
+def _pair(results: Results, against: str = STANDARD) -> tuple[np.ndarray, np.ndarray]:
+    """Return the test accuracies of the harmonic head and of what it is compared with, one per seed."""
+    other_S = np.array(results.metric(MEANS).values) if against == MEANS else choose(results, against).test_S
+    return choose(results, HARMONIC).test_S, other_S
+
+
+def _judge_ahead(limit: float, against: str) -> Judge:
+    """Judge by the paired difference, averaged over the sizes, on each data set."""
+
+    def judge(results: Results) -> Finding:
+        words, holds = [], []
+        numbers: dict[str, Interval] = {}
+        for dataset, own in results.groups("dataset").items():
+            pairs = {images: _pair(some, against) for images, some in own.groups("images").items()}
+            one, two = (np.mean([pair[side] for pair in pairs.values()], axis=0) for side in (0, 1))
+            apart = paired_difference(one, two, statistic="mean").difference
+            each = {images: paired_difference(*pair, statistic="mean").difference for images, pair in pairs.items()}
+            holds.append(apart.above(limit))
+            numbers |= {f"{dataset}_difference": apart}
+            numbers |= {f"{dataset}_{images}_difference": found for images, found in each.items()}
+            words.append(
+                f"{SOURCES[dataset].title}: {100 * one.mean():.2f} against {100 * two.mean():.2f} %, "
+                f"{signed(apart, scale=100)} points ("
+                + ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
+                + ")"
+            )
+        return Finding(both(*holds), f"{'; '.join(words)}.", numbers)
+
+    return judge
+
+
+def _enough(datasets: tuple[str, ...], sizes: tuple[int, ...]) -> Callable[[Results], str]:
+    def test(results: Results) -> str:
+        spec = results.spec
+        if short := at_least(steps=LittleDataSpec.steps)(results):
+            return short
+        for name, wanted, found in (("data sets", datasets, spec.datasets), ("sizes", sizes, spec.images)):
+            if missing := [str(one) for one in wanted if one not in found]:
+                return f"Some {name} are missing: {', '.join(missing)}."
+        return at_least(seeds=LEAST_SEEDS)(results)
+
+    return test
+
+
+def _claim(
+    name: str, statement: str, datasets: tuple[str, ...], sizes: tuple[int, ...], against: str = STANDARD
+) -> Claim:
+    limit, words = (0.0, "0") if sizes == FEW else (-MARGIN, "-0.5 points")
+    rule = "The interval of the difference, paired by seed and averaged over the sizes, is above"
+    return Claim(
+        name,
+        f"{statement} {rule} {words}{', for both networks' * (datasets == FEATURES)}.",
+        "Not reported." if against == MEANS else "The paper says so of algorithmic tasks, and shows no images.",
+        control=True,
+        needs=where(dataset=datasets, images=sizes),
+        judge=_judge_ahead(limit, against),
+        enough=_enough(datasets, sizes),
+    )
+
+
+MEANS = "nearest_mean"
+CLAIMS = (
+    _claim(
+        "few_pixels",
+        "With few labeled images (1, 2, 5 and 10 per class) one harmonic layer is more accurate on MNIST than one with "
+        "cross-entropy.",
+        PIXELS,
+        FEW,
     ),
-    "full": LittleDataSpec(seeds=tuple(range(10)), datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")),
-}
-# `Profiles` looks only at the fields `datasets` and `absent`, which this spec has as well.
-PROFILES = cast(
-    Mapping[str, LittleDataSpec],
-    Profiles(_SPECS, required={"full": ("mnist",)}, is_there=lambda name: SOURCES[name].is_there()),
+    _claim("many_pixels", "With many (100 to 1000 per class) it is at most 0.5 points less accurate.", PIXELS, MANY),
+    _claim(
+        "few_features",
+        "With few labeled images the harmonic layer is more accurate on CIFAR-10's features too, whichever head the "
+        "network that makes them was trained with.",
+        FEATURES,
+        FEW,
+    ),
+    _claim("many_features", "With many it is at most 0.5 points less accurate on them.", FEATURES, MANY),
+    _claim(
+        "class_means",
+        "With few labeled images of MNIST the harmonic layer is more accurate than nearest class mean, which learns "
+        "nothing.",
+        PIXELS,
+        FEW,
+        MEANS,
+    ),
 )
 
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate what was chosen and how accurate it is."""
+    spec, rates, heads = results.spec, results.spec.learning_rates, []
+    sizes = places(results, dataset=spec.datasets, images=spec.images)
+    sizes = [at for at in sizes if at.images in spec.sizes(at.dataset)]
+    for at in sizes:
+        at.apart = paired_difference(*_pair(at.own), statistic="mean") if at.own else None
+        for head in BOTH:
+            heads.append(SimpleNamespace(**vars(at), head=head, chosen=choose(at.own, head) if at.own else None))
+
+    def chosen(value: Column) -> Column:
+        return lambda at: at.chosen and value(at.chosen)
+
+    def apart(value: Column) -> Column:
+        return lambda at: at.apart and value(at.apart)
+
+    named: dict[str, Column] = {"dataset": lambda at: at.dataset, "images per class": lambda at: at.images}
+    accuracy = chosen(lambda one: bootstrap_interval(one.test_S, statistic="mean"))
+    return [
+        tabulate(
+            "Test accuracy of what validation chose, means over seeds",
+            heads,
+            {
+                **named,
+                "head": lambda at: HEAD_STYLES[at.head].label,
+                "seeds": lambda at: len(at.own),
+                **interval_columns("test_accuracy", accuracy),
+                "validation accuracy": chosen(lambda one: one.validation),
+                "exponent / sqrt(D)": chosen(lambda one: one.arm[1] if one.arm[0] == HARMONIC else None),
+                "bias": chosen(lambda one: None if one.arm[0] == HARMONIC else one.arm[0] == BIASED),
+                "learning rate": chosen(lambda one: rates[one.rate]),
+                "at the grid's end": chosen(lambda one: one.rate in (0, len(rates) - 1)),
+            },
+        ),
+        tabulate(
+            "Harmonic minus cross-entropy, paired",
+            sizes,
+            {
+                **named,
+                **interval_columns("difference", apart(lambda one: one.difference)),
+                "seeds harmonic is ahead": apart(lambda one: one.greater),
+                "seeds it is behind": apart(lambda one: one.less),
+                "nearest class mean": estimate(mean_of(MEANS)),
+            },
+        ),
+        left_out(spec),
+    ]
+
+
+GRAY = "#777777"
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw a column per data set that has finished cells."""
+    if not results:
+        return {}
+    return {
+        "little_data": Picture(
+            _draw(results),
+            "Top: test accuracy against labeled images per class, mean over seeds, bands 95 % bootstrap intervals. "
+            "Each head has the variant and learning rate that validation images chose for that size; gray: nearest "
+            "class mean of the same images. Bottom: harmonic minus cross-entropy in points, paired by seed: the same "
+            "images, order and initial weights.",
+        )
+    }
+
+
+def _draw(results: Results) -> "Figure":
+    styles = [HEAD_STYLES[head] for head in BOTH]
+    handles = [drawing.line_handle(style.label, style.color, style.line) for style in styles]
+    datasets = results.distinct("dataset")
+    figure, panels = drawing.facets(
+        {"top": "test accuracy, %", "bottom": "difference, points"},
+        {dataset: SOURCES[dataset].title.replace(", features", ",\nfeatures") for dataset in datasets},
+        size=(3.3 * len(datasets) + 1.2, 5.4),
+        xlabel="labeled images per class",
+        handles=[*handles, drawing.line_handle("nearest class mean", GRAY, ":")],
+        sharex="col",
+        height_ratios=(1.7, 1),
+    )
+    for dataset in datasets:
+        top, bottom = panels["top", dataset], panels["bottom", dataset]
+        own = results.where(dataset=dataset).groups("images")
+        sizes, pairs = list(own), [_pair(some) for some in own.values()]
+        for side, style in enumerate(styles):
+            _draw_band(top, sizes, [pair[side] for pair in pairs], style.color, style.line)
+        means = [some.metric(MEANS).mean() for some in own.values()]
+        top.plot(sizes, [100 * one.estimate for one in means if one], color=GRAY, linestyle=":", linewidth=1.4)
+        bottom.axhline(0, color="#444444", linewidth=0.9)
+        _draw_band(bottom, sizes, [one - two for one, two in pairs], styles[0].color, "-")
+        # These have a number; the sizes between have a mark alone.
+        shown = [tick for tick in (1, 10, 100, 1000) if sizes[0] <= tick <= sizes[-1]]
+        bottom.set(xscale="log")
+        bottom.set_xticks(shown, [str(tick) for tick in shown])
+        bottom.set_xticks(sizes, [""] * len(sizes), minor=True)
+    return figure
+
+
+def _draw_band(axes: "Axes", sizes: list[int], found: Sequence[np.ndarray], color: str, line: str) -> None:
+    middle, low, high = 100 * np.array([bootstrap_interval(one_S, statistic="mean") for one_S in found]).T
+    axes.plot(sizes, middle, color=color, linestyle=line, marker="o", markersize=3.5)
+    axes.fill_between(sizes, low, high, color=color, alpha=0.18, linewidth=0)
+
+
+_TEN = tuple(range(10))
 EXPERIMENT = Experiment(
     name="little_data",
     title="Few labeled images",
     figure="Little data; the paper has no figure of images",
     claims=CLAIMS,
-    profiles=PROFILES,
+    profiles=Profiles(
+        {
+            "smoke": LittleDataSpec(seeds=(0, 1), images=(1, 5, 20), learning_rates=(3e-3, 1e-2), steps=60),
+            "quick": LittleDataSpec(
+                seeds=(0, 1, 2), images=(1, 2, 5, 10, 20, 50, 100), learning_rates=(3e-3, 1e-2, 3e-2, 1e-1), steps=150
+            ),
+            "full": LittleDataSpec(seeds=_TEN, datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")),
+        },
+        required={"full": ("mnist",)},
+        is_there=lambda name: SOURCES[name].is_there(),
+    ),
     cells=cells,
     run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
+    measure=measure,
+    tables=tables,
+    figures=figures,
     group=lambda cell: cell.dataset,
     accelerated=True,
 )

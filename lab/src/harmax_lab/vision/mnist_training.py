@@ -1,7 +1,7 @@
 """One layer on pixels, all heads and seeds of a protocol trained as one stack.
 
 A seed's three heads see the same batches from the same start, so that what differs between them is the head. The
-gradients are written out: the layer is two products a step, and the rest must not cost more than they do.
+gradients are written out: a step of the layer is two products, and the rest must not cost more than they do.
 """
 
 # S seeds, A = 3 heads, V classes, D pixels, B batch, N images, E epochs
@@ -20,8 +20,9 @@ from torch import Tensor
 
 from harmax.data.images import Images
 from harmax.environment import cores
+from harmax.functional import squared_distance
 from harmax_lab.kit.experiment import Progress
-from harmax_lab.vision.spec import BIASED, HARMONIC, HEADS, PROTOCOLS, OneLayerSpec, exponent_of
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, HEADS, PROTOCOLS, OneLayerSpec, exponent_of
 
 STACK = 5
 """Seeds that are trained together, whatever the number of cores: their batches fit into a core's own cache."""
@@ -39,6 +40,15 @@ class Data(NamedTuple):
     norm_N: Tensor
     """Squared length of each row: needed in every step, and always the same."""
 
+    @classmethod
+    def of(cls, x_ND: Tensor, y_N: Tensor, classes: int) -> "Data":
+        """Return rows as a data set."""
+        return cls(x_ND, y_N, classes, x_ND.square().sum(1))
+
+    def to(self, device: str) -> "Data":
+        """Return the rows on a device; these very rows where they are there."""
+        return Data(self.x_ND.to(device), self.y_N.to(device), self.classes, self.norm_N.to(device))
+
     def pick(self, rows_SB: Tensor) -> "Batch":
         """Return some images, given by number."""
         x_SBD = self.x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
@@ -46,7 +56,7 @@ class Data(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Images of one step, of each seed its own."""
+    """Images of one step; each seed has its own."""
 
     x_SBD: Tensor
     y_SB: Tensor
@@ -56,7 +66,13 @@ class Batch(NamedTuple):
 def as_data(images: Images) -> Data:
     """Return images (N, H, W) as rows, 0 for black and 1 for white."""
     x_ND = torch.from_numpy(images.pixels.reshape(len(images.pixels), -1).astype(np.float32) / np.float32(255))
-    return Data(x_ND, torch.from_numpy(images.labels), len(images.classes), x_ND.square().sum(1))
+    return Data.of(x_ND, torch.from_numpy(images.labels), len(images.classes))
+
+
+def closest(x_ND: Tensor, w_VD: Tensor) -> float:
+    """Return the least squared distance of a row to a center over |x|^2 + |w|^2: it should be far above CANCELLED."""
+    norms_NV = x_ND.square().sum(1)[:, None] + w_VD.square().sum(1)
+    return float((squared_distance(x_ND, w_VD) / norms_NV).min())
 
 
 class Layer(NamedTuple):
@@ -96,8 +112,8 @@ def initial_layer(seeds: Sequence[int], classes: int, pixels: int) -> Layer:
 def scores(batch: Batch, layer: Layer, exponent: float, softening: float) -> tuple[Tensor, Tensor]:
     """Return every head's logits (S, A, V, B), and the harmonic head's s + a (S, V, B), s the squared distance.
 
-    Distances come from products here, which cancel only where an image lies on a center. `measure` in mnist.py uses the
-    library's exact ones for whatever is reported, and tells how close to a center any image comes.
+    Distances come from products here, which cancel only where an image lies on a center. mnist.py uses the
+    library's exact ones for whatever is reported, and stores how close to a center any image comes.
     """
     w_SAVD = layer.weight_SAVD
     z_SAVB = torch.bmm(w_SAVD.flatten(1, 2), batch.x_SBD.mT).unflatten(1, w_SAVD.shape[1:3])
@@ -136,54 +152,46 @@ def gradients(batch: Batch, layer: Layer, exponent: float, softening: float) -> 
 
 
 def train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> Trained:
-    """Train all heads and seeds of a spec on one data set, some seeds a core; what stops early waits for the rest."""
+    """Train all heads and seeds of a spec, some seeds per core; runs that stop early wait for the rest."""
     stacks = [spec.seeds[start : start + STACK] for start in range(0, len(spec.seeds), STACK)]
-    steps = [Step(0.0, "")] * len(stacks)
-    ended = threading.Event()
+    steps, ended = [(0.0, "")] * len(stacks), threading.Event()
 
     def work(number: int) -> Trained:
         def tell(fraction: float, message: str = "", /) -> None:
             if ended.is_set():
                 raise InterruptedError("the training was given up")
-            steps[number] = Step(fraction, message)
+            steps[number] = fraction, message
 
         return _train(replace(spec, seeds=stacks[number]), protocol, data, tell)
 
     with _one_thread(), ThreadPoolExecutor(min(cores(), len(stacks))) as pool:
         futures = [pool.submit(work, number) for number in range(len(stacks))]
         try:
-            # Only this thread talks: those who listen need not be ready for several.
+            # Only this thread reports: its listeners need not be ready for several.
             while wait(futures, timeout=0.5, return_when=FIRST_EXCEPTION).not_done:
                 if any(future.done() and future.exception() for future in futures):
                     break
-                slowest = min(steps)
-                progress(sum(step.fraction for step in steps) / len(steps), slowest.message)
-            return _joined([future.result() for future in futures])
+                progress(sum(fraction for fraction, _ in steps) / len(steps), min(steps)[1])
+            parts = [future.result() for future in futures]
         finally:
             ended.set()  # after an interrupt the other threads would go on to their last epoch
-
-
-class Step(NamedTuple):
-    """How far a stack is."""
-
-    fraction: float
-    message: str
-
-
-def _joined(parts: Sequence[Trained]) -> Trained:
-    weights, biases = zip(*(part.layer for part in parts), strict=True)
-    arrays = ("epochs_SA", "kept_SA", "loss_SAE", "watched_SAE")
-    return Trained(
-        Layer(torch.cat(weights), torch.cat(biases)),
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in arrays),
-    )
+    layer = Layer(*(torch.cat(some) for some in zip(*(part.layer for part in parts), strict=True)))
+    names = ("epochs_SA", "kept_SA", "loss_SAE", "watched_SAE")
+    return Trained(layer, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> Trained:
     rule, pixels = PROTOCOLS[protocol], data.x_ND.shape[1]
     formula = exponent_of(protocol, pixels), rule.softening
     draws = [torch.Generator().manual_seed(seed) for seed in spec.seeds]
-    learnt_SN, held_SN = _split(len(data.x_ND), spec.held_out if rule.stop == "validation" else 0.0, draws)
+    held = round(len(data.x_ND) * (spec.held_out if rule.stop == "validation" else 0.0))
+    order_SN = torch.stack([torch.randperm(len(data.x_ND), generator=generator) for generator in draws])
+    learnt_SN, held_SN = order_SN[:, held:], order_SN[:, :held]
+
+    def shuffled() -> Tensor:
+        pairs = zip(learnt_SN, draws, strict=True)
+        return torch.stack([row[torch.randperm(len(row), generator=generator)] for row, generator in pairs])
+
     layer = Layer(*map(torch.nn.Parameter, initial_layer(spec.seeds, data.classes, pixels)))
     optimizer = torch.optim.AdamW(
         list(layer), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True, foreach=False
@@ -191,7 +199,7 @@ def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) ->
     epochs, passes = spec.epochs(protocol), max(1, round(spec.epoch_images / len(data.x_ND)))
     stops = _Stops(layer, epochs, spec, rule.stop)
     for epoch in range(epochs):
-        batches = [batch for _ in range(passes) for batch in _shuffled(learnt_SN, draws).split(spec.batch_size, 1)]
+        batches = [batch for _ in range(passes) for batch in shuffled().split(spec.batch_size, 1)]
         total_SA = torch.zeros(len(spec.seeds), len(HEADS))
         with torch.no_grad():
             for rows_SB in batches:
@@ -231,31 +239,17 @@ class _Stops:
         self._since_SA = np.where(better, 0, self._since_SA + 1)
         ended = (self._since_SA >= self._spec.patience) & (self._stop != "fixed") | (epoch == self._last)
         # Held-out images choose the best epoch; the other rules end with the weights they have.
-        self._keep(going & (better if self._stop == "validation" else ended), epoch, layer)
+        chosen_SA = going & (better if self._stop == "validation" else ended)
+        if chosen_SA.any():
+            self._kept_SA[chosen_SA] = epoch + 1
+            self._kept.weight_SAVD[chosen_SA] = layer.weight_SAVD[chosen_SA]
+            biased_S = chosen_SA[:, HEADS.index(BIASED)]
+            self._kept.bias_SV[biased_S] = layer.bias_SV[biased_S]
         self._going_SA = going & ~ended
         return int(self._going_SA.sum())
 
-    def _keep(self, which_SA: np.ndarray, epoch: int, layer: Layer) -> None:
-        if which_SA.any():
-            chosen = torch.from_numpy(which_SA)
-            self._kept_SA[which_SA] = epoch + 1
-            self._kept.weight_SAVD[chosen] = layer.weight_SAVD[chosen]
-            seeds = chosen[:, HEADS.index(BIASED)]
-            self._kept.bias_SV[seeds] = layer.bias_SV[seeds]
-
     def trained(self) -> Trained:
         return Trained(self._kept, self._epochs_SA, self._kept_SA, self._loss_SAE, self._watched_SAE)
-
-
-def _split(images: int, held_out: float, draws: Sequence[torch.Generator]) -> tuple[Tensor, Tensor]:
-    """Return what each seed learns from and what it holds out, (S, N) numbers of images each."""
-    held = round(images * held_out)
-    order_SN = torch.stack([torch.randperm(images, generator=generator) for generator in draws])
-    return order_SN[:, held:], order_SN[:, :held]
-
-
-def _shuffled(rows_SN: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
-    return torch.stack([row[torch.randperm(len(row), generator=g)] for row, g in zip(rows_SN, draws, strict=True)])
 
 
 def _held_loss(data: Data, held_SN: Tensor, layer: Layer, formula: tuple[float, float]) -> Tensor:

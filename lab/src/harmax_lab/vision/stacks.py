@@ -1,8 +1,8 @@
 """Small classifiers trained as one stack: one layer on rows of numbers, or one hidden layer before it.
 
-All arms of a seed (harmonic heads with their exponents, linear ones with or without a bias) begin with the same
-weights and see the same batches, so that what differs between them is the head. mnist_training.py does the same for
-the paper's three heads alone and has its stopping rules; here are any arms, a hidden layer, and a number of steps.
+All arms of a seed (harmonic heads with their exponents, linear ones with or without a bias) start with the same
+weights and see the same batches, so that they differ in the head alone. mnist_training.py does the same for the
+paper's three heads and has its stopping rules; here are any arms, a hidden layer, and a number of steps.
 """
 
 # S seeds, A arms, V classes, D inputs, F features (what the head takes; D where there is no hidden layer), B batch,
@@ -10,15 +10,16 @@ the paper's three heads alone and has its stopping rules; here are any arms, a h
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from harmax.functional import harmonic_logits, squared_distance
+from harmax.functional import harmonic_logits
 from harmax_lab.vision.mnist_training import CANCELLED, Data, losses_of
-from harmax_lab.vision.spec import BIASED, HARMONIC
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, ImageSpec
 
 STACK = 5
 """Seeds that a CPU trains together: with more of them the parameters leave a core's cache."""
@@ -30,6 +31,27 @@ class Arm(NamedTuple):
     head: str
     """HARMONIC, STANDARD or BIASED."""
     exponent: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackSpec(ImageSpec):
+    """Settings of a stack with harmonic arms, and with linear ones without and with a bias."""
+
+    factors: tuple[float, ...] = (1.0, 2.0)
+    """Exponents of the harmonic arms over sqrt(features): the paper's rule, and the authors' code."""
+    batch_size: int = 64
+    """Images per step; all where there are fewer. Every pass over the images is in a new order."""
+    weight_decay: float = 1e-2
+    """AdamW's, torch's default."""
+
+    @property
+    def arms(self) -> tuple[tuple[str, float], ...]:
+        """Head and factor of every arm, harmonic ones first."""
+        return (*((HARMONIC, factor) for factor in self.factors), (STANDARD, 0.0), (BIASED, 0.0))
+
+    def stacked(self, features: int) -> list[Arm]:
+        """Return the arms with their exponents."""
+        return [Arm(head, factor * math.sqrt(features)) for head, factor in self.arms]
 
 
 class Network(NamedTuple):
@@ -65,21 +87,9 @@ class Network(NamedTuple):
             return harmonic_logits(x_NF, self.weight_SAVF, exponent=arm.exponent)
         return F.linear(x_NF, self.weight_SAVF, self.bias_SAV)
 
-    def distances(self, x_NF: Tensor) -> Tensor:
-        """Return the distances of features to the rows of the head's weight, (N, V)."""
-        return squared_distance(x_NF, self.weight_SAVF).sqrt()
-
 
 def initial_network(seeds: Sequence[int], arms: int, classes: int, inputs: int, hidden: int | None) -> Network:
-    """Draw N(0, 1 / F) for the head, nn.Linear's start for the hidden layer, and biases of 0; all arms of a seed alike.
-
-    Args:
-        seeds: S, one network an arm each.
-        arms: A.
-        classes: V.
-        inputs: D.
-        hidden: F, units of the hidden layer; None: there is none.
-    """
+    """Draw N(0, 1 / F) for the head, nn.Linear's start for the hidden layer, biases of 0; all arms of a seed alike."""
     features = inputs if hidden is None else hidden
     heads, layers, shifts = [], [], []
     for seed in seeds:
@@ -116,9 +126,8 @@ class Formula(NamedTuple):
             raise ValueError(f"harmonic `arms` must come first, got {[arm.head for arm in arms]}; sort them.")
         exponents = [arm.exponent for arm in arms if arm.head == HARMONIC]
         biased = [float(arm.head == BIASED) for arm in arms]
-        return cls(
-            slice(len(exponents)), torch.tensor(exponents, device=device), torch.tensor(biased, device=device)[:, None]
-        )
+        exponent_A, biased_A = (torch.tensor(some, device=device) for some in (exponents, biased))
+        return cls(slice(len(exponents)), exponent_A, biased_A[:, None])
 
 
 def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
@@ -146,86 +155,54 @@ def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
 
 
 def train_stack(
+    spec: StackSpec,
     data: Data,
-    arms: Sequence[Arm],
-    seeds: Sequence[int],
     rows_SK: Tensor,
     *,
     steps: int,
-    batch: int,
     learning_rate: float,
-    weight_decay: float,
     hidden: int | None = None,
     device: str = "cpu",
     progress: Callable[[float], object] = lambda fraction: None,
 ) -> Network:
-    """Train every arm and seed with AdamW for a number of steps, and return where they end.
+    """Train every arm and seed of a spec with AdamW for a number of steps, and return where they end.
 
     Args:
+        spec: the settings.
         data: the images.
-        arms: A heads, harmonic ones first.
-        seeds: S, of the weights and of the order of the images.
         rows_SK: numbers of the images that each seed learns from, (S, K).
         steps: how many.
-        batch: images of a step; all K where there are fewer. Every pass over the images is in a new order.
         learning_rate: of all arms, constant.
-        weight_decay: AdamW's, on all parameters.
         hidden: units of a hidden layer; None: one layer.
         device: where to compute.
-        progress: is told the fraction done.
+        progress: is called with the fraction done.
     """
-    parts: list[Network] = []
-    together = STACK if device == "cpu" else len(seeds)
+    seeds, arms = spec.seeds, spec.stacked(hidden or data.x_ND.shape[1])
+    formula, x_ND, y_N = Formula.of(arms, device), data.x_ND.to(device), data.y_N.to(device)
+    together, parts = STACK if device == "cpu" else len(seeds), []
     for start in range(0, len(seeds), together):
         some = slice(start, start + together)
-
-        def tell(fraction: float, start: int = start) -> None:
-            progress(min(1.0, (start + together * fraction) / len(seeds)))
-
-        parts.append(
-            _train(
-                data,
-                Formula.of(arms, device),
-                rows_SK[some],
-                initial_network(seeds[some], len(arms), data.classes, data.x_ND.shape[1], hidden),
-                [torch.Generator().manual_seed(seed) for seed in seeds[some]],
-                (steps, batch, learning_rate, weight_decay, device),
-                tell,
-            )
-        )
+        network = initial_network(seeds[some], len(arms), data.classes, x_ND.shape[1], hidden)
+        network = network.map(lambda part: part.to(device).requires_grad_())
+        parameters = [part for part in network if part is not None]
+        optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=spec.weight_decay, fused=True)
+        draws = [torch.Generator().manual_seed(seed) for seed in seeds[some]]
+        # All at once: a GPU would wait for a copy from pageable memory in every step.
+        rows_TSB = torch.stack(list(_batches(rows_SK[some], spec.batch_size, steps, draws))).to(device)
+        for step, rows_SB in enumerate(rows_TSB, 1):
+            x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
+            optimizer.zero_grad()
+            losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
+            optimizer.step()
+            if step % 50 == 0 or step == steps:
+                progress(min(1.0, (start + together * step / steps) / len(seeds)))
+        parts.append(network.map(lambda part: part.detach().cpu()))
     columns = iter(list(zip(*parts, strict=True)))
     return parts[0].map(lambda first: torch.cat([part for part in next(columns) if part is not None]))
 
 
-def _train(
-    data: Data,
-    formula: Formula,
-    rows_SK: Tensor,
-    start: Network,
-    draws: Sequence[torch.Generator],
-    plan: tuple[int, int, float, float, str],
-    progress: Callable[[float], object],
-) -> Network:
-    steps, batch, learning_rate, weight_decay, device = plan
-    x_ND, y_N = data.x_ND.to(device), data.y_N.to(device)
-    network = start.map(lambda part: part.to(device).requires_grad_())
-    optimizer = torch.optim.AdamW(
-        [part for part in network if part is not None], lr=learning_rate, weight_decay=weight_decay, fused=True
-    )
-    # All at once: a copy from pageable memory a step would let a GPU wait.
-    rows_TSB = torch.stack(list(_batches(rows_SK, batch, steps, draws))).to(device)
-    for step, rows_SB in enumerate(rows_TSB, 1):
-        x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
-        optimizer.zero_grad()
-        losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
-        optimizer.step()
-        if step % 50 == 0 or step == steps:
-            progress(step / steps)
-    return network.map(lambda part: part.detach().cpu())
-
-
 def _batches(rows_SK: Tensor, batch: int, steps: int, draws: Sequence[torch.Generator]) -> Iterator[Tensor]:
-    """Yield (S, B) numbers of images; what a pass leaves over is left out of it, and is others in the next."""
+    """Yield (S, B) numbers of images; a pass leaves out its last, smaller batch, which has others in the next pass."""
     images = rows_SK.shape[1]
     size, done = min(batch, images), 0
     while done < steps:

@@ -1,87 +1,128 @@
-"""How far to trust a classifier's answers: is it as often right as it says, and does it know what it has not seen?
+"""How far to trust a classifier's answers: is it right as often as it says, and does it know what it has not seen?
 
     harmax run trust --smoke    digits of 8 x 8, seconds
     harmax run trust            digits, 3 seeds: under a minute
     harmax run trust --full     MNIST, 10 seeds; Fashion-MNIST as outside set where its files are there: some minutes
 
-One layer and a network with one hidden layer, each with the harmonic head (exponents sqrt(D) and 2 sqrt(D), D what
-the head takes) and with cross-entropy, without and with a bias; all arms of a seed begin alike and see the same
+One layer and a network with one hidden layer, each with the harmonic head (exponents sqrt(D) and 2 sqrt(D), for D
+inputs of the head) and with cross-entropy, without and with a bias. All arms of a seed start alike and see the same
 batches. Calibration is measured as trained, and after dividing the logits by a temperature that is fitted on held-out
 training images. Outside sets: Fashion-MNIST, and always the test images rotated by 90 degrees, with their pixels
-permuted, and noise. A rotated 0 or 8 is still one, so no score can be perfect there. A linear head has no
-centers: its distances are to the class means of the features of its own training images.
-
-trust_measures.py turns logits and distances into numbers, trust_claims.py judges, trust_figures.py draws.
+permuted, and noise. A rotated 0 or 8 is still one, so no score can be perfect there. A linear head has no centers: its
+distances are to the class means of the features of its own training images.
 """
 
 # N images, D inputs, F features, V classes, K images learned from
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.analysis import fit_temperature, reliability_curve
-from harmax.data.images import Images, load_images
+from harmax.analysis import bootstrap_interval, fit_temperature, paired_difference
+from harmax.data.images import IMAGES, Images, load_images
+from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
-from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Claim, Finding, at_least
+from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed, signed
+from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.vision.mnist_training import Data, as_data
-from harmax_lab.vision.spec import HARMONIC, Profiles
-from harmax_lab.vision.stacks import Arm, Network, train_stack
-from harmax_lab.vision.trust_claims import CLAIMS, summarize
-from harmax_lab.vision.trust_figures import figures
-from harmax_lab.vision.trust_measures import BINS, SPACING, measure_calibration, measure_trust
-from harmax_lab.vision.trust_spec import MLP, TrustCell, TrustSpec, cells
+from harmax_lab.kit.tables import Table, combinations, estimate, interval_columns, mean_of, places, tabulate
+from harmax_lab.vision.mnist_training import Data, as_data, closest
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out, title_of
+from harmax_lab.vision.stacks import Arm, Network, StackSpec, train_stack
+from harmax_lab.vision.trust_measures import SCORES, detection_key, measure_calibration, measure_trust, reliability
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LAYER, MLP = BODIES = ("layer", "mlp")
+BODY_TITLES = {LAYER: "one layer", MLP: "hidden layer"}
+TRANSFORMS = {"rotated": "rotated by 90°", "noise": "noise", "permuted": "pixels permuted"}
+HARMONIC_ARM, STANDARD_ARM = (HARMONIC, 2.0), (STANDARD, 0.0)
+"""Head and factor of the arms that the claims compare: no bias in either, and the exponent of the authors' code."""
+MARGIN = 0.005  # of a calibration error, by which a head may be behind before it counts as worse
 TRAINING_SHARE = 0.85  # of a group's time, roughly
-SEED = 0  # of what is made of the test images: the same for all runs
+SEED = 0  # of the sets that are made of the test images: the same for all runs
 
 
-class Sides(NamedTuple):
-    """The images of a run: to learn from, to test, and outside."""
+@dataclass(frozen=True, kw_only=True)
+class TrustSpec(StackSpec):
+    """Settings of the classifiers; `datasets` are the known images, then sets of the same size outside them."""
 
-    train: Data
-    test: Data
-    outside: Mapping[str, Tensor]
-    """Rows of numbers, (N, D)."""
+    hidden: int = 256
+    """Units of the hidden layer."""
+    layer_steps: int = 6450
+    """Steps of the one-layer classifiers: 15 passes over MNIST."""
+    mlp_steps: int = 3440
+    """Steps of those with a hidden layer: 8 passes."""
+    batch_size: int = 128
+    learning_rate: float = 1e-3
+    held_out: int = 5000
+    """Training images that each seed does not learn from: its temperature is fitted on them."""
+
+    @property
+    def known(self) -> str:
+        """The data set that is learned."""
+        return self.datasets[0]
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """The outside sets: other data sets, then those that are made of the known test images."""
+        return (*self.datasets[1:], *TRANSFORMS)
+
+
+@dataclass(frozen=True)
+class TrustCell(Cell):
+    """One network: its body, its head with the exponent over sqrt(features), and its seed."""
+
+    dataset: str
+    body: str
+    head: str
+    factor: float
+    seed: int
+
+    @property
+    def arm(self) -> tuple[str, float]:
+        """Head and factor."""
+        return self.head, self.factor
+
+
+def cells(spec: TrustSpec) -> list[TrustCell]:
+    """List every body, arm and seed."""
+    return [TrustCell(spec.known, body, *arm, seed) for body in BODIES for arm in spec.arms for seed in spec.seeds]
 
 
 def run_cells(spec: TrustSpec, group: Sequence[TrustCell], context: Context) -> Iterator[tuple[TrustCell, CellResult]]:
     """Train all arms and seeds of one body together, and measure those that are asked for.
 
-    All are trained, whichever are asked for, so that a run's last bits do not depend on it.
+    All are trained, whichever are asked for, so that the last bits of a run do not depend on it.
     """
-    body = group[0].body
-    sides = open_sides(spec)
-    learnt_SK, held_SK = split(spec, len(sides.train.y_N))
+    body, test = group[0].body, load_images(spec.known, "test")
+    others = {name: as_data(load_images(name, "test")).x_ND for name in spec.datasets[1:]}
+    train, outside = as_data(load_images(spec.known, "train")), {**others, **transformed(test)}
+    learnt_SK, held_SK = split(spec, len(train.y_N))
     hidden = spec.hidden if body == MLP else None
-    arms = spec.stacked(hidden or sides.train.x_ND.shape[1])
+    arms = spec.stacked(hidden or train.x_ND.shape[1])
     network = train_stack(
-        sides.train,
-        arms,
-        spec.seeds,
+        spec,
+        train,
         learnt_SK,
         steps=spec.mlp_steps if body == MLP else spec.layer_steps,
-        batch=spec.batch_size,
         learning_rate=spec.learning_rate,
-        weight_decay=spec.weight_decay,
         hidden=hidden,
         progress=lambda fraction: context(TRAINING_SHARE * fraction, f"{spec.known}, {body}"),
     )
     for done, cell in enumerate(group):
         context(TRAINING_SHARE + (1 - TRAINING_SHARE) * done / len(group), cell.name)
-        seed, arm = spec.seeds.index(cell.seed), spec.arms.index((cell.head, cell.factor))
-        yield cell, measure(network.one(seed, arm), arms[arm], sides, learnt_SK[seed], held_SK[seed])
-
-
-def open_sides(spec: TrustSpec) -> Sides:
-    """Read the known images and the outside sets, and make the others of the known test images."""
-    test = load_images(spec.known, "test")
-    others = {name: as_data(load_images(name, "test")).x_ND for name in spec.datasets[1:]}
-    return Sides(as_data(load_images(spec.known, "train")), as_data(test), {**others, **transformed(test)})
+        seed, arm = spec.seeds.index(cell.seed), spec.arms.index(cell.arm)
+        rows = learnt_SK[seed], held_SK[seed]
+        yield cell, _result_of(network.one(seed, arm), arms[arm], train, rows, as_data(test), outside)
 
 
 def transformed(images: Images) -> dict[str, Tensor]:
@@ -90,16 +131,11 @@ def transformed(images: Images) -> dict[str, Tensor]:
     The noise is normal with the mean and the deviation of all pixels; it is not cut off at black and white, which would
     change both. One permutation is used for all images: every pixel keeps its statistics and loses its neighbors.
     """
-    draws = np.random.default_rng(SEED)
-    x_ND = as_data(images).x_ND
+    draws, x_ND = np.random.default_rng(SEED), as_data(images).x_ND
     turned = images._replace(pixels=np.ascontiguousarray(np.rot90(images.pixels, axes=(1, 2))))
-    noise_ND = draws.normal(float(x_ND.mean()), float(x_ND.std()), size=x_ND.shape)
+    noise_ND = draws.normal(float(x_ND.mean()), float(x_ND.std()), size=x_ND.shape).astype(np.float32)
     order_D = torch.from_numpy(draws.permutation(x_ND.shape[1]))
-    return {
-        "rotated": as_data(turned).x_ND,
-        "noise": torch.from_numpy(noise_ND.astype(np.float32)),
-        "permuted": x_ND[:, order_D],
-    }
+    return {"rotated": as_data(turned).x_ND, "noise": torch.from_numpy(noise_ND), "permuted": x_ND[:, order_D]}
 
 
 def split(spec: TrustSpec, images: int) -> tuple[Tensor, Tensor]:
@@ -110,72 +146,330 @@ def split(spec: TrustSpec, images: int) -> tuple[Tensor, Tensor]:
     return order_SN[:, spec.held_out :], order_SN[:, : spec.held_out]
 
 
-def measure(network: Network, arm: Arm, sides: Sides, learnt_K: Tensor, held_K: Tensor) -> CellResult:
-    """Turn one trained network into its calibration, before and after a temperature, and its scores of outside sets."""
-    prototypes_VF = network.weight_SAVF if arm.head == HARMONIC else class_means(network, sides.train, learnt_K)
+def _result_of(
+    network: Network, arm: Arm, train: Data, rows: tuple[Tensor, Tensor], test: Data, others: Mapping[str, Tensor]
+) -> CellResult:
+    """Measure calibration, before and after a temperature, and the scores of outside sets, rows (N, D) by name."""
+    learnt_K, held_K = rows
+    x_KF, y_K = network.features(train.x_ND[learnt_K]), train.y_N[learnt_K]
+    means_VF = torch.stack([x_KF[y_K == label].mean(0) for label in range(train.classes)])
+    prototypes_VF = network.weight_SAVF if arm.head == HARMONIC else means_VF
 
     def answers(x_ND: Tensor) -> tuple[np.ndarray, np.ndarray]:
         x_NF = network.features(x_ND)
         return network.logits(arm, x_NF).double().numpy(), squared_distance(x_NF, prototypes_VF).sqrt().numpy()
 
-    labels_N = sides.test.y_N.numpy()
-    logits_NV, distances_NV = answers(sides.test.x_ND)
-    outside = {name: answers(x_ND) for name, x_ND in sides.outside.items()}
-    held_logits_KV = network.logits(arm, network.features(sides.train.x_ND[held_K])).double().numpy()
-    temperature = fit_temperature(held_logits_KV, sides.train.y_N[held_K].numpy())
+    labels_N = test.y_N.numpy()
+    logits_NV, distances_NV = answers(test.x_ND)
+    outside = {name: answers(x_ND) for name, x_ND in others.items()}
+    temperature = fit_temperature(answers(train.x_ND[held_K])[0], train.y_N[held_K].numpy())
     scaled = measure_calibration(logits_NV / temperature, labels_N)
     arrays: dict[str, np.ndarray] = {}
     for name, z_NV in (("trained", logits_NV), ("scaled", logits_NV / temperature)):
-        curve = reliability_curve(z_NV, labels_N, bins=BINS, spacing=SPACING)
-        arrays |= {f"{name}_confidence": curve.confidence, f"{name}_accuracy": curve.accuracy}
-        arrays[f"{name}_counts"] = curve.counts
-    return CellResult(
-        arrays=arrays,
-        metrics={
-            **measure_trust(
-                logits_NV,
-                labels_N,
-                outside={name: found[0] for name, found in outside.items()},
-                distances_NC=distances_NV,
-                outside_distances={name: found[1] for name, found in outside.items()},
-            ),
-            "temperature": temperature,
-            **{f"scaled_{name}": value for name, value in scaled.items() if name != "accuracy"},
-            **({"closest": closest(network, sides.test.x_ND)} if arm.head == HARMONIC else {}),
-        },
+        arrays |= {f"{name}_{part}": found for part, found in reliability(z_NV, labels_N).items() if part != "edges"}
+    trust = measure_trust(
+        logits_NV,
+        labels_N,
+        outside={name: found[0] for name, found in outside.items()},
+        distances_NC=distances_NV,
+        outside_distances={name: found[1] for name, found in outside.items()},
+    )
+    metrics = {**trust, "temperature": temperature}
+    metrics |= {f"scaled_{name}": value for name, value in scaled.items() if name != "accuracy"}
+    if arm.head == HARMONIC:
+        metrics["closest"] = closest(network.features(test.x_ND), network.weight_SAVF)
+    return CellResult(arrays=arrays, metrics=metrics)
+
+
+ALL = "mean"  # in place of an outside set: the mean over all of them
+
+
+def measure(spec: TrustSpec, cell: TrustCell, result: CellResult) -> dict[str, float]:
+    """Return the mean area under the ROC curve over the outside sets, by score."""
+    return {
+        detection_key(ALL, score, "auroc"): float(
+            np.mean([result.metrics[detection_key(outside, score, "auroc")] for outside in spec.outside])
+        )
+        for score in SCORES
+    }
+
+
+def _in_each_body(words: str, compare: Judge) -> Judge:
+    def judge(results: Results) -> Finding:
+        found = {body: compare(own) for body, own in results.groups("body").items()}
+        each = listed({f"{BODY_TITLES[body]}:": one.sentence for body, one in found.items()})
+        numbers = {f"{body}_{name}": value for body, one in found.items() for name, value in one.numbers.items()}
+        return Finding(both(*(one.holds for one in found.values())), f"{words}, {each}.", numbers)
+
+    return judge
+
+
+def _compare_areas(results: Results, *compared: tuple[tuple[str, float], str]) -> Finding:
+    pairs = {
+        name: [results.where(arm=arm).metric(detection_key(name, score, "auroc")).values for arm, score in compared]
+        for name in (ALL, *results.spec.outside)
+    }
+    found = {name: paired_difference(*pair, statistic="mean").difference for name, pair in pairs.items()}
+    (one, two), apart = (float(np.mean(side)) for side in pairs[ALL]), found.pop(ALL)
+    each = ", ".join(f"{name} {difference.estimate:+.3f}" for name, difference in found.items())
+    numbers = {"first": one, "second": two, "difference": apart}
+    numbers |= {f"{name}_difference": difference for name, difference in found.items()}
+    return Finding(apart.above(0), f"{one:.3f} against {two:.3f}, {signed(apart, 3)} ({each})", numbers)
+
+
+def _compare_errors(results: Results, metric: str) -> Finding:
+    sides = [results.where(arm=arm) for arm in (HARMONIC_ARM, STANDARD_ARM)]
+    (one, two), right = ([float(np.mean(s.metric(name).values)) for s in sides] for name in (metric, "accuracy"))
+    apart = paired_difference(*(side.metric(metric).values for side in sides), statistic="mean").difference
+    return Finding(
+        below(apart, MARGIN),
+        f"{100 * one:.2f} against {100 * two:.2f} %, {signed(apart, scale=100)} points (accuracy "
+        f"{100 * right[0]:.2f} and {100 * right[1]:.2f} %)",
+        {"harmonic": one, "standard": two, "difference": apart},
     )
 
 
-def closest(network: Network, x_ND: Tensor) -> float:
-    """Return the least squared distance to a center over |x|^2 + |w|^2; training takes it from products, far from 0."""
-    x_NF, w_VF = network.features(x_ND), network.weight_SAVF
-    norms_NV = x_NF.square().sum(1)[:, None] + w_VF.square().sum(1)
-    return float((squared_distance(x_NF, w_VF) / norms_NV).min())
+_BY_SEEDS = "paired by seed, with one layer and with a hidden one"
 
 
-def class_means(network: Network, data: Data, rows_K: Tensor) -> Tensor:
-    """Return the mean features of each class over some images, (V, F)."""
-    x_KF, y_K = network.features(data.x_ND[rows_K]), data.y_N[rows_K]
-    return torch.stack([x_KF[y_K == label].mean(0) for label in range(data.classes)])
+def _claim(name: str, statement: str, arms: tuple[tuple[str, float], ...], judge: Judge) -> Claim:
+    return Claim(
+        name,
+        statement,
+        "Not reported: the paper measures neither calibration nor outliers.",
+        control=True,
+        needs=where(dataset="mnist", arm=arms),
+        judge=judge,
+        enough=at_least(layer_steps=TrustSpec.layer_steps, mlp_steps=TrustSpec.mlp_steps, seeds=LEAST_SEEDS),
+    )
 
 
-SPECS: Any = {
+def _separates(name: str, words: str, *compared: tuple[tuple[str, float], str]) -> Claim:
+    rule = f"The mean AUROC over the outside sets is higher: the interval of the difference is above 0, {_BY_SEEDS}."
+    judge = _in_each_body("Mean AUROC", lambda results: _compare_areas(results, *compared))
+    return _claim(name, f"{words} {rule}", tuple(arm for arm, _ in compared), judge)
+
+
+def _calibrates(name: str, words: str, metric: str) -> Claim:
+    rule = f"Its error is at most 0.5 points higher: the interval of the difference is below that, {_BY_SEEDS}."
+    judge = _in_each_body("Calibration error", lambda results: _compare_errors(results, metric))
+    return _claim(name, f"{words} {rule}", (HARMONIC_ARM, STANDARD_ARM), judge)
+
+
+_DISTANCE = (HARMONIC_ARM, "nearest_distance")
+CLAIMS = (
+    _separates(
+        "distance",
+        "The distance to the nearest harmonic center separates outside images from MNIST better than the largest "
+        "probability of cross-entropy.",
+        _DISTANCE,
+        (STANDARD_ARM, "max_softmax"),
+    ),
+    _separates(
+        "energy",
+        "That distance also separates them better than the energy of cross-entropy, which is as cheap.",
+        _DISTANCE,
+        (STANDARD_ARM, "energy"),
+    ),
+    _separates(
+        "class_means",
+        "That distance also separates them better than the distance to the nearest class mean in the features of the "
+        "cross-entropy network, which needs no harmonic head.",
+        _DISTANCE,
+        (STANDARD_ARM, "nearest_distance"),
+    ),
+    _separates(
+        "own_probability",
+        "For a harmonic head, the distance separates them better than its own largest probability.",
+        _DISTANCE,
+        (HARMONIC_ARM, "max_softmax"),
+    ),
+    _separates(
+        "probability",
+        "By its largest probability alone the harmonic head separates them better than cross-entropy does by its own.",
+        (HARMONIC_ARM, "max_softmax"),
+        (STANDARD_ARM, "max_softmax"),
+    ),
+    _calibrates(
+        "calibrated", "As trained, the harmonic head is no worse calibrated than cross-entropy on MNIST.", "ece"
+    ),
+    _calibrates(
+        "calibrated_scaled",
+        "After a temperature, fitted on held-out images, the harmonic head is no worse calibrated than cross-entropy.",
+        "scaled_ece",
+    ),
+)
+
+
+def arm_label(head: str, factor: float) -> str:
+    """Return the name of an arm; its exponent depends on the features, so it is given as a rule.
+
+    >>> arm_label("harmonic", 2.0), arm_label("cross_entropy", 0.0)
+    ('harmonic, exponent 2 √D', 'cross-entropy')
+    """
+    times = "" if factor == 1 else f"{factor:g} "
+    return f"{HEAD_STYLES[head].label}, exponent {times}√D" if head == HARMONIC else HEAD_STYLES[head].label
+
+
+def _outside_title(name: str) -> str:
+    return TRANSFORMS[name] if name in TRANSFORMS else IMAGES[name].title
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate calibration and detection of every body and arm."""
+    spec, head = results.spec, {"head": lambda at: arm_label(*at.arm)}
+
+    def scored(at: Any, kind: str) -> Any:
+        return results.where(body=at.body, arm=at.arm).metric(detection_key(at.outside, at.score, kind)).mean()
+
+    def errors(before: str, after: str) -> dict[str, Callable[[Any], Any]]:
+        single = {f"{name}{after}": estimate(mean_of(before + name.lower())) for name in ("NLL", "Brier")}
+        return {**interval_columns(f"ECE{after}", mean_of(f"{before}ece")), **single}
+
+    return [
+        tabulate(
+            "Calibration, means over seeds",
+            places(results, body=BODIES, arm=spec.arms),
+            {
+                "body": lambda at: BODY_TITLES[at.body],
+                **head,
+                "seeds": lambda at: len(at.own),
+                "accuracy": estimate(mean_of("accuracy")),
+                **errors("", ""),
+                "temperature": estimate(mean_of("temperature")),
+                **errors("scaled_", " scaled"),
+            },
+        ),
+        *(
+            tabulate(
+                f"Outside images, {BODY_TITLES[body]}: AUROC, and FPR at 95 % TPR, means over seeds",
+                combinations(body=[body], outside=spec.outside, score=SCORES, arm=spec.arms),
+                {
+                    "outside": lambda at: _outside_title(at.outside),
+                    "score": lambda at: SCORES[at.score],
+                    **head,
+                    **interval_columns("AUROC", lambda at: scored(at, "auroc")),
+                    **interval_columns("FPR", lambda at: scored(at, "fpr95")),
+                },
+            )
+            for body in BODIES
+        ),
+        left_out(spec),
+    ]
+
+
+STATES = {"trained": "as trained", "scaled": "after a temperature"}
+MARKERS = {HARMONIC: "o", STANDARD: "D", BIASED: "s"}
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw reliability diagrams and the areas under the ROC curves of all scores."""
+    spec = results.spec
+    if not results:
+        return {}
+    pale = {(HARMONIC, factor) for factor in spec.factors} - {(HARMONIC, max(spec.factors))}
+    colors = {arm: HEAD_STYLES["harmonic_amsgrad" if arm in pale else arm[0]].color for arm in spec.arms}
+    return {
+        "trust_reliability": Picture(
+            _draw_reliability(results, colors),
+            f"Accuracy minus confidence against confidence on the test images of {title_of(spec.known)}, in 15 bins "
+            "with equal numbers of images, mean over seeds; bands are 95 % bootstrap intervals over seeds. On the "
+            "dashed line a classifier is right as often as it says; below it, it is too sure. Right: logits divided by "
+            "a temperature fitted on held-out training images. Numbers: mean calibration errors, in points.",
+        ),
+        "trust_detection": Picture(
+            _draw_detection(results, colors),
+            f"How well each score separates outside images from the test images of {title_of(spec.known)}: area under "
+            "the ROC curve (0.5 is chance, dashed; below it outside images look better known than known ones), mean "
+            "over seeds with its 95 % bootstrap interval. Distances are to the centers of a harmonic head; for "
+            "cross-entropy to the class means of its features. For one layer these are the pixels themselves, so both "
+            "linear heads have the same distances.",
+        ),
+    }
+
+
+def _handles(colors: Mapping[Any, str]) -> list[Any]:
+    return [drawing.mark_handle(arm_label(*arm), MARKERS[arm[0]], color) for arm, color in colors.items()]
+
+
+def _draw_reliability(results: Results, colors: Mapping[Any, str]) -> "Figure":
+    figure, panels = drawing.facets(
+        BODY_TITLES,
+        STATES,
+        size=(9.2, 3.1 * len(BODIES) + 0.5),
+        xlabel="confidence, %",
+        ylabel="accuracy - confidence, points",
+        handles=_handles(colors),
+        sharex="row",
+        sharey="row",
+    )
+    for (body, state), axes in panels.items():
+        axes.axhline(0, color="#777777", linestyle="--", linewidth=1)
+        for arm, color in colors.items():
+            own = results.where(body=body, arm=arm)
+            sides = [own.array(f"{state}_{name}").values for name in ("confidence", "accuracy")]
+            if not sides[0]:
+                continue
+            confidence, accuracy = map(np.stack, sides)
+            used = np.isfinite(confidence).all(0)  # equal confidences stay together, so that a bin may be empty
+            gaps = [bootstrap_interval(100 * column, statistic="mean") for column in (accuracy - confidence)[:, used].T]
+            x, (middle, lows, highs) = 100 * confidence.mean(0)[used], np.array(gaps).T
+            axes.plot(x, middle, color=color, marker=MARKERS[arm[0]], markersize=3.5, linewidth=1.4)
+            axes.fill_between(x, lows, highs, color=color, alpha=0.18, linewidth=0)
+    for body in BODIES:
+        first = panels[body, "trained"]
+        low, high = first.get_ylim()
+        first.set_ylim(low, high + 0.12 * (high - low))  # room for the errors
+    for (body, state), axes in panels.items():
+        axes.text(0.015, 0.93, "ECE", fontsize=8, transform=axes.transAxes)
+        for place, (arm, color) in enumerate(colors.items()):
+            if found := results.where(body=body, arm=arm).metric("ece" if state == "trained" else "scaled_ece").values:
+                words, x = f"{100 * np.mean(found):.2f}", 0.09 + 0.1 * place
+                axes.text(x, 0.93, words, color=color, fontsize=8, transform=axes.transAxes)
+    return figure
+
+
+def _draw_detection(results: Results, colors: Mapping[Any, str]) -> "Figure":
+    outside = {name: _outside_title(name) for name in results.spec.outside}
+    figure, panels = drawing.facets(
+        BODY_TITLES,
+        outside,
+        size=(2.45 * len(outside) + 2.0, 2.7 * len(BODIES) + 0.6),
+        xlabel="AUROC",
+        handles=_handles(colors),
+        sharey=True,
+        sharex=True,
+    )
+    for (body, name), axes in panels.items():
+        axes.axvline(0.5, color="#777777", linestyle="--", linewidth=1)
+        for row, score in enumerate(SCORES):
+            for place, (arm, color) in enumerate(colors.items()):
+                found = results.where(body=body, arm=arm).metric(detection_key(name, score, "auroc")).mean()
+                if found is not None:
+                    at = row + 0.17 * (place - (len(colors) - 1) / 2)
+                    drawing.draw_interval(axes, found, at, color, marker=MARKERS[arm[0]], markersize=5)
+        # The whole scale: a score that ranks outside images above known ones must not fall off it.
+        axes.set(title=outside[name], xlim=(-0.03, 1.03))
+        axes.set_yticks(range(len(SCORES)), list(SCORES.values()))
+    panels[LAYER, next(iter(outside))].invert_yaxis()
+    return figure
+
+
+SPECS = {
     "smoke": TrustSpec(seeds=(0, 1), hidden=32, layer_steps=200, mlp_steps=100, held_out=200),
     "quick": TrustSpec(seeds=(0, 1, 2), hidden=128, layer_steps=2000, mlp_steps=1000, held_out=200),
     "full": TrustSpec(seeds=tuple(range(10)), datasets=("mnist", "fashion_mnist")),
 }
-# `Profiles` looks only at the fields `datasets` and `absent`, which this spec has as well.
-PROFILES = cast(Mapping[str, TrustSpec], Profiles(SPECS, required={"full": ("mnist",)}))
-
 EXPERIMENT = Experiment(
     name="trust",
     title="How sure, and of what: calibration and outliers",
     figure="Calibration and outliers; the paper has no figure of them",
     claims=CLAIMS,
-    profiles=PROFILES,
+    profiles=Profiles(SPECS, required={"full": ("mnist",)}),
     cells=cells,
     run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
+    measure=measure,
+    tables=tables,
+    figures=figures,
     group=lambda cell: cell.body,
 )

@@ -1,7 +1,4 @@
-"""How far a classifier's answers can be trusted, as numbers: calibration, and telling outliers from known images.
-
-Arrays in, numbers out: whoever trained the model, on whatever images, is measured alike. Nothing here fits anything.
-"""
+"""How far a classifier's answers can be trusted, as numbers: calibration, and separating outliers from known images."""
 
 # N known images, M images of an outside set, C classes
 
@@ -17,12 +14,18 @@ from harmax.analysis import (
     expected_calibration_error,
     fpr_at_tpr,
     negative_log_likelihood,
+    reliability_curve,
 )
 
 BINS, SPACING = 15, "mass"
-"""Of the calibration error: bins with as many images in each, so that no few of them decide it."""
-SCORES = (*LOGIT_SCORES, *DISTANCE_SCORES)
-"""Names of what may tell an outlier: max_softmax, energy, nearest_distance, distance_ratio."""
+"""Of the calibration error: bins with equal numbers of images, so that a few images cannot decide it."""
+SCORES = {
+    "max_softmax": "largest probability",
+    "energy": "energy",
+    "nearest_distance": "nearest distance",
+    "distance_ratio": "nearest over second distance",
+}
+"""Titles of the scores that may separate outliers, in the order of tables and figures."""
 
 
 def measure_trust(
@@ -33,19 +36,18 @@ def measure_trust(
     distances_NC: np.ndarray | None = None,
     outside_distances: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """Return the calibration of a classifier on known images, and how well its scores tell the outside sets from them.
+    """Return the calibration of a classifier, and how well its scores separate outside sets from known images.
 
     Args:
-        logits_NC: of known images that were not trained on; their softmax is the probabilities, (N, C).
+        logits_NC: of known images that were not trained on, (N, C); their softmax is the probabilities.
         labels_N: their true classes, (N,).
-        outside: name of an outside set to its logits, (M, C); the names become part of the keys.
+        outside: by the name of an outside set, its logits, (M, C).
         distances_NC: to every center, (N, C), where the head has centers.
-        outside_distances: the same of every outside set, (M, C).
+        outside_distances: the same for every outside set, (M, C).
 
     Returns:
-        accuracy, nll, brier and ece as `measure_calibration` gives them, and for every outside set and score what
-        `detection_key` names: the area under the ROC curve ("auroc"), and the share of outside images that pass where
-        95 % of the known ones do ("fpr95").
+        `measure_calibration`, and for every outside set and score, by `detection_key`, the area under the ROC curve
+        ("auroc"), and the share of outside images that pass where 95 % of the known ones do ("fpr95").
 
     >>> inside, far = np.log([[0.9, 0.1], [0.2, 0.8]]), np.log([[0.5, 0.5], [0.4, 0.6]])
     >>> found = measure_trust(inside, np.array([0, 1]), outside={"noise": far})
@@ -53,9 +55,7 @@ def measure_trust(
     (1.0, 1.0, 0.0)
     """
     if (distances_NC is None) != (outside_distances is None):
-        raise ValueError(
-            "`distances_NC` and `outside_distances` must come together, got one of them; pass both or neither."
-        )
+        raise ValueError("`distances_NC` and `outside_distances` must come together, got one; pass both or neither.")
     far = outside_distances or {}
     if distances_NC is not None and far.keys() != outside.keys():
         raise ValueError(
@@ -63,23 +63,18 @@ def measure_trust(
             "measure the same images."
         )
     found = measure_calibration(logits_NC, labels_N)
-    for score, logit_score in LOGIT_SCORES.items():
-        inside_N = logit_score(logits_NC)
-        for name, logits_MC in outside.items():
-            found |= _told(name, score, inside_N, logit_score(logits_MC))
-    for score, distance_score in DISTANCE_SCORES.items() if distances_NC is not None else ():
-        inside_N = distance_score(distances_NC)
-        for name, distances_MC in far.items():
-            found |= _told(name, score, inside_N, distance_score(distances_MC))
+    for scores, known, others in ((LOGIT_SCORES, logits_NC, outside), (DISTANCE_SCORES, distances_NC, far)):
+        for score, of in scores.items() if known is not None else ():
+            inside_N = of(known)
+            for name, values_MC in others.items():
+                outside_M = of(values_MC)
+                found[detection_key(name, score, "auroc")] = auroc(inside_N, outside_M)
+                found[detection_key(name, score, "fpr95")] = fpr_at_tpr(inside_N, outside_M, 0.95)
     return found
 
 
 def measure_calibration(logits_NC: np.ndarray, labels_N: np.ndarray) -> dict[str, float]:
     """Return accuracy, mean negative log-likelihood, Brier's score, and the calibration error in 15 bins of equal mass.
-
-    Args:
-        logits_NC: (N, C).
-        labels_N: (N,).
 
     >>> {name: round(value, 3) for name, value in measure_calibration(np.zeros((2, 2)), np.array([0, 1])).items()}
     {'accuracy': 0.5, 'nll': 0.693, 'brier': 0.5, 'ece': 0.0}
@@ -93,16 +88,10 @@ def measure_calibration(logits_NC: np.ndarray, labels_N: np.ndarray) -> dict[str
 
 
 def detection_key(outside: str, score: str, measure: str) -> str:
-    """Return the key of one outside set, score and measure ("auroc" or "fpr95") among the numbers of `measure_trust`.
-
-    >>> detection_key("cifar100", "nearest_distance", "auroc")
-    'cifar100.nearest_distance.auroc'
-    """
+    """Return the key of one outside set, score and measure ("auroc" or "fpr95") in what `measure_trust` returns."""
     return f"{outside}.{score}.{measure}"
 
 
-def _told(outside: str, score: str, inside_N: np.ndarray, outside_M: np.ndarray) -> dict[str, float]:
-    return {
-        detection_key(outside, score, "auroc"): auroc(inside_N, outside_M),
-        detection_key(outside, score, "fpr95"): fpr_at_tpr(inside_N, outside_M, 0.95),
-    }
+def reliability(logits_NC: np.ndarray, labels_N: np.ndarray) -> dict[str, np.ndarray]:
+    """Return mean confidence, accuracy and number of images of each of 15 bins, and the edges of the bins."""
+    return reliability_curve(logits_NC, labels_N, bins=BINS, spacing=SPACING)._asdict()

@@ -1,11 +1,11 @@
-"""Images by name: MNIST, Fashion-MNIST, CIFAR, class folders, and digits that need no download.
+"""Image data sets by name: MNIST, Fashion-MNIST, CIFAR, class folders, and digits without a download.
 
-    registry.py   the data sets that have a name, their files and checksums
-    source.py     what a data set is, and what is said when it is missing
-    idx.py  cifar.py  digits.py  folders.py   one format each
-    decoding.py   pictures to arrays (Pillow: the extra `vision`)
-    download.py   fetching, checked and resumable
-    check.py      which sets are there, and whether they are what was published
+    registry.py   the named data sets with their files and checksums
+    source.py     the description of a data set, and the error for a missing one
+    idx.py  cifar.py  digits.py  folders.py   one file per format
+    decoding.py   pictures to arrays, with Pillow (the extra `vision`)
+    download.py   downloads that are checked and can be resumed
+    check.py      which data sets are there, and whether they match the published ones
 
 >>> train = load_images("digits", "train")
 >>> train.pixels.shape, train.labels[:5].tolist()
@@ -38,13 +38,13 @@ __all__ = [
 def load_images(
     name: str, split: str = "train", folder: str | os.PathLike[str] | None = None, *, complete: bool = True
 ) -> Images:
-    """Read one side of a data set into memory.
+    """Read one split of a data set into memory.
 
     Args:
-        name: one of `IMAGES`; its files lie in the data folder's sub-folder of that name.
+        name: one of `IMAGES`. Its files are in the sub-folder of that name.
         split: "train" or "test".
-        folder: the data folder; None: HARMAX_DATA, else ../shared/data.
-        complete: refuse another number of images than was published, so that a part is not taken for the whole.
+        folder: the data folder; None means HARMAX_DATA, else ../shared/data.
+        complete: refuse a number of images other than the published one, so that a part is not taken for the whole.
 
     Returns:
         pixels (N, H, W) or (N, H, W, 3) uint8, labels (N,) int64 and the names of the classes.
@@ -62,13 +62,13 @@ def load_images(
     if complete and len(images.labels) != source.counts[split]:
         raise DamagedError(
             f"{name} must have {source.counts[split]:,} images in its {split} split, got {len(images.labels):,} in "
-            f"{own}; fetch the rest, or pass complete=False for a part of it."
+            f"{own}; fetch the rest, or pass complete=False to use a part of it."
         )
     return images
 
 
 def has_images(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
-    """Whether all splits of a data set seem to be there; nothing is read.
+    """Return whether all splits of a data set seem to be there; no file is read.
 
     >>> has_images("digits")
     True

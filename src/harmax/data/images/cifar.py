@@ -1,7 +1,8 @@
 """CIFAR-10 and CIFAR-100: the official binary batches, or images packed losslessly into .npz files.
 
-The packing is one byte array of WebP images (`blob`), where each begins (`off`, one more than images), `label`, and the
-names of the `classes`. The version for Python is never read: it is pickle, which may run any code.
+A .npz file has four arrays: the bytes of all WebP images (`blob`), the offset of each image and the end (`off`), the
+`label` of each image, and the names of the `classes`. The official Python version is never read. It is a pickle, which
+may run any code.
 """
 
 # N images
@@ -16,30 +17,34 @@ from pathlib import Path
 
 import numpy as np
 
+from harmax.data.folder import check_ordinary
 from harmax.data.images.decoding import decode_image
 from harmax.data.images.source import Images, checked_labels
 from harmax.errors import DamagedError
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE
-PACKED = ("blob", "off", "label", "classes")
+PACKED = {"blob": "u", "off": "ui", "label": "ui", "classes": "U"}
+"""Arrays of a packing, and the kinds of numbers or strings that each may hold; all have one dimension."""
+MOST_BYTES = 2**30
+"""Largest batch or packing, unpacked. The largest real one has 154 MB."""
 
 
 @dataclass(frozen=True)
 class Cifar:
-    """How one of the two data sets is packed."""
+    """The file layout of one of the two data sets."""
 
     archive: str
     folder: str
-    """Inside the archive, and what people have after unpacking it."""
+    """The folder inside the archive."""
     batches: dict[str, tuple[str, ...]]
     label_bytes: int
-    """Before each image's pixels; the last of them is the label (CIFAR-100 has a coarse one first)."""
+    """Number of bytes before the pixels of an image. The last one is the label; CIFAR-100 has a coarse label first."""
     names: str
     """The file with the names of the classes."""
     classes: int
     pickled: tuple[str, ...]
-    """Names by which the version for Python is known."""
+    """File names of the Python version, which is refused."""
 
 
 CIFAR10 = Cifar(
@@ -63,7 +68,7 @@ CIFAR100 = Cifar(
 
 
 def read_cifar(layout: Cifar) -> Callable[[Path, str], Images]:
-    """Return a reader of one split: the .npz packing first, then unpacked batches, then the archive."""
+    """Return a reader of one split. It tries .npz files first, then unpacked batches, then the archive."""
 
     def read(folder: Path, split: str) -> Images:
         packed = sorted(folder.glob(f"{split}*.npz"))
@@ -80,8 +85,8 @@ def read_cifar(layout: Cifar) -> Callable[[Path, str], Images]:
         for name in layout.pickled:
             if (folder / name).exists():
                 raise ValueError(
-                    f"{folder.name} must be the binary version, {layout.archive}, got {folder / name}, which is pickle "
-                    "and may run any code when it is read; take the binary one."
+                    f"{folder.name} must be the binary version, {layout.archive}, got {folder / name}, a pickle that "
+                    "may run any code when it is read; download the binary version."
                 )
         raise FileNotFoundError(layout.archive)
 
@@ -89,7 +94,7 @@ def read_cifar(layout: Cifar) -> Callable[[Path, str], Images]:
 
 
 def has_cifar(layout: Cifar) -> Callable[[Path], bool]:
-    """Return a test for whether a folder holds both splits in one of the forms that are read."""
+    """Return a function that tells whether a folder holds both splits in one of the supported forms."""
 
     def is_there(folder: Path) -> bool:
         packed = all(any(folder.glob(f"{split}*.npz")) for split in layout.batches)
@@ -101,7 +106,7 @@ def has_cifar(layout: Cifar) -> Callable[[Path], bool]:
 
 
 def parse_batch(data: bytes, layout: Cifar, classes: tuple[str, ...], name: object = "the batch") -> Images:
-    """Return the images of one binary batch: per image its labels, then 1,024 bytes of red, of green and of blue."""
+    """Return the images of one binary batch: per image the labels, then 1,024 bytes of red, of green and of blue."""
     record = layout.label_bytes + PIXELS
     if not data or len(data) % record:
         raise DamagedError(f"{name} must hold whole images of {record} bytes, got {len(data):,}; fetch it again.")
@@ -112,31 +117,54 @@ def parse_batch(data: bytes, layout: Cifar, classes: tuple[str, ...], name: obje
 
 
 def read_packed(path: Path, classes: int) -> Images:
-    """Return the images of one .npz of the packing described above."""
-    try:
-        with path.open("rb") as file, np.load(file) as stored:  # numpy leaves a file open that it cannot read
-            arrays = {key: stored[key] for key in stored.files if key in PACKED}
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError) as error:
-        raise DamagedError(f"{path} must be a whole .npz file, got {error}; fetch it again.") from error
-    if len(arrays) < len(PACKED):
+    """Return the images of one .npz file of the packing described above."""
+    blob, offset, label, names = _load_arrays(check_ordinary(path))
+    ends = offset.astype(np.int64)
+    if len(ends) != len(label) + 1 or ends[0] != 0 or ends[-1] != len(blob) or (np.diff(ends) < 0).any():
         raise DamagedError(
-            f"{path} must hold the arrays {', '.join(PACKED)}, got {', '.join(arrays) or 'none of them'}."
-        )
-    blob, offset, label, names = (arrays[key] for key in PACKED)
-    if len(offset) != len(label) + 1 or int(offset[-1]) != len(blob) or (np.diff(offset.astype(np.int64)) < 0).any():
-        raise DamagedError(
-            f"{path} must have an offset an image and one more, up to its {len(blob):,} bytes, got {len(offset)} "
-            f"offsets for {len(label)} labels, up to {int(offset[-1]):,}; fetch it again."
+            f"{path} must have rising offsets, one per image and the end ({len(blob):,} bytes), got {len(ends)} "
+            f"offsets for {len(label)} labels; fetch it again."
         )
     labels = checked_labels(path, label, min(classes, len(names)))
     data = blob.tobytes()
     pixels = np.empty((len(labels), SIDE, SIDE, CHANNELS), np.uint8)
-    for place, (start, end) in enumerate(pairwise(offset)):
+    for place, (start, end) in enumerate(pairwise(ends.tolist())):
         image = decode_image(data[start:end], f"image {place} of {path}")
         if image.shape != pixels.shape[1:]:
-            raise DamagedError(f"image {place} of {path} must be {SIDE} x {SIDE}, got {image.shape[:2]}.")
+            raise DamagedError(
+                f"image {place} of {path} must be {SIDE} x {SIDE}, got {image.shape[:2]}; fetch it again."
+            )
         pixels[place] = image
     return Images(pixels, labels, tuple(map(str, names)))
+
+
+def _load_arrays(path: Path) -> list[np.ndarray]:
+    """Return the arrays of a packing, checked for size, kind and dimensions."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise DamagedError(f"{path} must unpack to at most {MOST_BYTES:,} bytes, got {size:,}; fetch it again.")
+        with path.open("rb") as file, np.load(file) as stored:  # numpy leaves a file open that it cannot read
+            arrays = {key: stored[key] for key in PACKED if key in stored.files}
+    except DamagedError:
+        raise
+    except Exception as error:  # zipfile and numpy report damage with many types of errors
+        raise DamagedError(f"{path} must be a whole .npz file, got {error!r}; fetch it again.") from error
+    if len(arrays) < len(PACKED):
+        raise DamagedError(
+            f"{path} must hold the arrays {', '.join(PACKED)}, got {', '.join(arrays) or 'none of them'}; fetch it "
+            "again."
+        )
+    for key, kinds in PACKED.items():
+        if arrays[key].ndim != 1 or arrays[key].dtype.kind not in kinds:
+            raise DamagedError(
+                f"`{key}` in {path} must have one dimension and {'text' if kinds == 'U' else 'whole numbers'}, got "
+                f"{arrays[key].dtype} of shape {arrays[key].shape}; fetch it again."
+            )
+    if arrays["blob"].dtype != np.uint8:
+        raise DamagedError(f"`blob` in {path} must be uint8, got {arrays['blob'].dtype}; fetch it again.")
+    return [arrays[key] for key in PACKED]
 
 
 def _read_archive(path: Path, layout: Cifar, split: str) -> Images:
@@ -153,7 +181,13 @@ def _members(path: Path, names: set[str]) -> Iterator[tuple[str, bytes]]:
         with tarfile.open(path) as archive:
             for member in archive:
                 name = Path(member.name).name
-                file = archive.extractfile(member) if name in names else None
+                if name not in names or not member.isfile():
+                    continue
+                if member.size > MOST_BYTES:
+                    raise DamagedError(
+                        f"{name} in {path} must have at most {MOST_BYTES:,} bytes, got {member.size:,}; fetch it again."
+                    )
+                file = archive.extractfile(member)
                 if file is not None:
                     yield name, file.read()
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
@@ -161,7 +195,7 @@ def _members(path: Path, names: set[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _class_names(data: bytes, layout: Cifar, path: object) -> tuple[str, ...]:
-    if not data:  # the batches do without them
+    if not data:  # the file is optional: then classes are named by their numbers
         return tuple(map(str, range(layout.classes)))
     names = tuple(data.decode("utf-8", "replace").split())
     if len(names) != layout.classes:

@@ -9,14 +9,14 @@ from harmax.errors import needs
 
 CLASSES = tuple("0123456789")
 TRAINING = 1437
-LEVELS = 16  # the greys of the original run from 0 to 16
+LEVELS = 16  # the gray levels of the original go from 0 to 16
 
 
 def read_digits(folder: Path, split: str) -> Images:
-    """Return the first 1,437 digits (train) or the last 360 (test), which other hands wrote for the most part.
+    """Return the first 1,437 digits (train) or the last 360 (test), most of them by other writers.
 
-    scikit-learn names no split. The order of the file goes by writers, so that a cut in it, unlike a draw, asks whether
-    a classifier knows hands that it has not seen.
+    scikit-learn defines no split. The file is ordered by writer. So this cut, unlike a random one, tests whether a
+    classifier can read writers that it has not seen.
     """
     with needs("sklearn"):
         from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""Class folders, as ImageNet has them: one sub-folder a class, unpacked or in a .tar, decoded one picture at a time."""
+"""Class folders as in ImageNet: one sub-folder per class, unpacked or in a .tar, decoded one picture at a time."""
 
 # N pictures
 
@@ -13,21 +13,24 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from harmax.data.folder import check_ordinary
 from harmax.data.images.decoding import decode_image
 from harmax.data.images.source import Images
 from harmax.errors import DamagedError
 
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"))
 ARCHIVES = (".tar", ".tar.xz", ".tar.gz", ".tgz", ".tar.bz2")
+MOST_BYTES = 2**28
+"""Largest picture in a compressed archive, still encoded. A small archive may promise many GB."""
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """Where one encoded picture is: a file, a piece of an uncompressed archive, or the bytes themselves."""
+    """The place of one encoded picture: a file, a part of an uncompressed archive, or the bytes themselves."""
 
     path: Path
     member: str = ""
-    """Its name within an archive."""
+    """The name within an archive."""
     start: int = 0
     size: int | None = None
     data: bytes | None = None
@@ -49,14 +52,14 @@ class _Stored:
                 file.seek(self.start)
                 return file.read(-1 if self.size is None else self.size)
         except OSError as error:
-            raise DamagedError(f"{self.name} must be readable, got {error}; fetch it again or take it out.") from error
+            raise DamagedError(f"{self.name} must be readable, got {error}; fetch it again or remove it.") from error
 
 
 class ClassFolder(Sequence[tuple[np.ndarray, int]]):
-    """Pictures in class folders: `folder[i]` decodes the i-th, and gives it as (H, W, 3) uint8 with its label.
+    """Pictures in class folders. `folder[i]` decodes picture i and returns it, (H, W, 3) uint8, with its label.
 
-    Order and labels do not depend on the file system: classes and pictures are sorted by name. It may be handed to
-    torch's DataLoader as it is.
+    Classes and pictures are sorted by name, so order and labels do not depend on the file system. An object of this
+    class is a data set for torch's DataLoader.
     """
 
     def __init__(self, stored: Sequence[_Stored], owners: Sequence[str], *, size: int | None = None) -> None:
@@ -71,18 +74,18 @@ class ClassFolder(Sequence[tuple[np.ndarray, int]]):
     def __len__(self) -> int:
         return len(self._stored)
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:  # type: ignore[override]  # no slices: they decode
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:  # type: ignore[override]  # no slices
         stored = self._stored[index]
         return decode_image(stored.read(), stored.name, size=self.size), int(self.labels[index])
 
     def name(self, index: int) -> str:
-        """Return what the i-th picture is called: its path, within the archive where it is in one."""
+        """Return the name of a picture: its path, or its path within the archive."""
         return self._stored[index].name
 
     def digest(self) -> str:
-        """Return a SHA-256 of the classes, the labels, and every picture's file name and size; nothing is decoded.
+        """Return a SHA-256 of the classes, the labels, and the file name and size of every picture.
 
-        It does not depend on where the pictures lie, nor on what the archive is called that they may be in.
+        It does not depend on the folder, nor on the name of an archive. No picture is decoded.
         """
         found = hashlib.sha256(os.fsencode("\0".join(self.classes)) + self.labels.tobytes())
         for stored in self._stored:
@@ -91,7 +94,7 @@ class ClassFolder(Sequence[tuple[np.ndarray, int]]):
         return found.hexdigest()
 
     def to_images(self) -> Images:
-        """Decode everything into memory; all pictures must have one size, which `size` sees to."""
+        """Decode all pictures into memory. They must have one size; `size` of `class_folder` makes it so."""
         pixels: np.ndarray | None = None
         for index in range(len(self)):
             image = self[index][0]
@@ -99,7 +102,7 @@ class ClassFolder(Sequence[tuple[np.ndarray, int]]):
                 pixels = np.empty((len(self), *image.shape), np.uint8)
             if image.shape != pixels.shape[1:]:
                 raise ValueError(
-                    f"pictures must have one size to lie in one array, got {pixels.shape[1:3]} and then "
+                    f"pictures must have one size to form one array, got {pixels.shape[1:3]} and then "
                     f"{image.shape[:2]} for {self.name(index)}; pass `size` to class_folder."
                 )
             pixels[index] = image
@@ -108,19 +111,19 @@ class ClassFolder(Sequence[tuple[np.ndarray, int]]):
 
 
 def class_folder(path: str | os.PathLike[str], *, size: int | None = None) -> ClassFolder:
-    """Open a folder with one sub-folder a class, or a .tar (.xz, .gz, .bz2) of such a folder; decode nothing yet.
+    """Open a folder with one sub-folder per class, or a .tar (.xz, .gz, .bz2) of such a folder. Nothing is decoded yet.
 
-    Of an uncompressed .tar, as of a folder, only the list is kept; of a compressed one the encoded pictures are,
-    since there is no way to one picture that does not pass all before it.
+    For a folder and for an uncompressed .tar, only the list of pictures is kept in memory. For a compressed .tar the
+    encoded pictures are kept, because reaching one picture means unpacking all pictures before it.
 
     Args:
-        path: the folder or the archive. In an archive a picture's class is the folder that it lies in; below a folder
-            it is the first sub-folder on the way.
-        size: if given, every picture's shorter side is scaled to it and a square of it is cut from the middle.
+        path: the folder or the archive. In an archive, the class of a picture is the folder that contains it. In a
+            folder, it is the first sub-folder.
+        size: if given, the shorter side is scaled to it, and a square of this size is cut from the middle.
     """
     place = Path(path)
     if size is not None and size < 1:
-        raise ValueError(f"`size` must be at least 1 pixel, got {size}; leave it out to keep pictures as they are.")
+        raise ValueError(f"`size` must be at least 1 pixel, got {size}; leave it out to keep the pictures' own sizes.")
     if place.is_dir():
         found = list(_in_folder(place))
     elif place.is_file() and place.name.endswith(ARCHIVES):
@@ -128,11 +131,13 @@ def class_folder(path: str | os.PathLike[str], *, size: int | None = None) -> Cl
     elif place.is_file():
         raise ValueError(f"`path` must be a folder or one of {', '.join(ARCHIVES)}, got {place}; unpack it first.")
     else:
-        raise FileNotFoundError(f"`path` must be a folder of class folders or a .tar of one, got {place}: not there.")
+        raise FileNotFoundError(
+            f"`path` must be a folder of class folders or a .tar of one, but {place} does not exist; check its name."
+        )
     if not found:
         raise ValueError(
-            f"{place} must hold pictures ({', '.join(sorted(PICTURES))}) in one sub-folder a class, got none; "
-            "name the folder above the classes."
+            f"{place} must hold pictures ({', '.join(sorted(PICTURES))}) in one sub-folder per class, got none; "
+            "name the folder above the class folders."
         )
     stored, owners = zip(*found, strict=True)
     return ClassFolder(stored, owners, size=size)
@@ -141,8 +146,8 @@ def class_folder(path: str | os.PathLike[str], *, size: int | None = None) -> Cl
 def _in_folder(root: Path) -> Iterator[tuple[_Stored, str]]:
     for owner in sorted(entry for entry in root.iterdir() if entry.is_dir()):
         for path in sorted(owner.rglob("*")):
-            if path.suffix.lower() in PICTURES and path.is_file():
-                yield _Stored(path), owner.name
+            if path.suffix.lower() in PICTURES and not path.is_dir():
+                yield _Stored(check_ordinary(path)), owner.name
 
 
 def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
@@ -153,6 +158,11 @@ def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
                 inside = PurePosixPath(member.name)
                 if not member.isfile() or inside.suffix.lower() not in PICTURES or not inside.parent.name:
                     continue
+                if not plain and member.size > MOST_BYTES:
+                    raise DamagedError(
+                        f"{member.name} in {path} must have at most {MOST_BYTES:,} bytes, got {member.size:,}; take it "
+                        "out of the archive."
+                    )
                 if plain:
                     yield _Stored(path, member.name, member.offset_data, member.size), inside.parent.name
                 else:
@@ -163,7 +173,7 @@ def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
 
 
 def read_archives(files: dict[str, str]) -> Callable[[Path, str], Images]:
-    """Return a reader of splits that are one archive of class folders each."""
+    """Return a reader for data sets with one archive of class folders per split."""
 
     def read(folder: Path, split: str) -> Images:
         if not (folder / files[split]).is_file():
@@ -174,5 +184,5 @@ def read_archives(files: dict[str, str]) -> Callable[[Path, str], Images]:
 
 
 def has_archives(files: dict[str, str]) -> Callable[[Path], bool]:
-    """Return a test for whether a folder holds every split's archive."""
+    """Return a function that tells whether a folder holds the archive of every split."""
     return lambda folder: all((folder / name).is_file() for name in files.values())

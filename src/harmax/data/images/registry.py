@@ -1,4 +1,4 @@
-"""The image data sets that have a name."""
+"""The named image data sets."""
 
 from harmax.data.images.cifar import CIFAR10, CIFAR100, has_cifar, read_cifar
 from harmax.data.images.digits import CLASSES as DIGITS
@@ -93,7 +93,7 @@ IMAGES: dict[str, ImageSource] = {
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
         ),
-        elsewhere=("/usr/share/datasets/fashion-mnist",),  # where Debian's package puts it
+        elsewhere=("/usr/share/datasets/fashion-mnist",),  # the folder of Debian's package
         note="Debian's package dataset-fashion-mnist has the same images.",
     ),
     "cifar10": ImageSource(
@@ -121,14 +121,14 @@ IMAGES: dict[str, ImageSource] = {
         mirrors=("https://www.cs.toronto.edu/~kriz/",),
     ),
     "tiny_imagenet32": ImageSource(
-        title="Tiny ImageNet at 32 x 32: 100 images a class to train on, and all of the validation side",
+        title="Tiny ImageNet at 32 x 32: 100 training images per class, and the whole validation set",
         read=read_archives(TINY),
         counts={"train": 20_000, "test": 10_000},
         is_there=has_archives(TINY),
         note="it comes with harmax's data folder as train20000.tar.xz and val10000.tar.xz.",
     ),
     "imagenet_sample64": ImageSource(
-        title="one ImageNet image a class, at 64 x 64",
+        title="one ImageNet image per class, at 64 x 64",
         read=read_archives(SAMPLE),
         counts={"train": 1_000},
         is_there=has_archives(SAMPLE),

@@ -1,10 +1,8 @@
-"""What an image data set is: its files, how they are read, and what to say when they are not there."""
+"""The description of an image data set: its files, how they are read, and the error for missing files."""
 
-# N images, H rows, W columns, C channels
+# N images, H rows, W columns
 
-import gzip
 import os
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +20,15 @@ class Images(NamedTuple):
     """Images in memory."""
 
     pixels: np.ndarray
-    """(N, H, W) for gray images, (N, H, W, 3) for colors, uint8: 0 is black, 255 white."""
+    """(N, H, W) for gray images, (N, H, W, 3) for colors, uint8: 0 is black, 255 is white."""
     labels: np.ndarray
-    """(N,) int64, an index into `classes` each."""
+    """(N,) int64, indices into `classes`."""
     classes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A published file: its name, and what it must be to the byte."""
+    """A published file: its name, size and checksum."""
 
     name: str
     size: int
@@ -42,41 +40,41 @@ class RemoteFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ImageSource:
-    """A data set that `load_images` knows by name."""
+    """A data set that `load_images` finds by its name."""
 
     title: str
     read: Callable[[Path, str], Images]
-    """Reads one split from the data set's own folder; raises FileNotFoundError where a file is missing."""
+    """Reads one split from the folder of the data set; raises FileNotFoundError if a file is missing."""
     counts: Mapping[str, int]
-    """Images of each split, as published."""
+    """Published number of images per split."""
     is_there: Callable[[Path], bool]
-    """Whether the folder seems to hold every split; nothing is read."""
+    """Returns whether the folder seems to hold every split, without reading a file."""
     files: tuple[RemoteFile, ...] = ()
-    """What `download` fetches; empty: nothing can be fetched."""
+    """The files that `download` fetches; empty if there is no download."""
     mirrors: tuple[str, ...] = ()
-    """Addresses that the files' names are appended to, tried in this order."""
+    """Addresses to which the file names are appended, tried in this order."""
     elsewhere: tuple[str, ...] = ()
-    """Folders that a system package installs the files in, looked at where no folder is given."""
+    """Folders where a system package installs the files; used only if no folder is given."""
     embedded: bool = False
-    """Whether it comes with a Python package, so that no folder is needed."""
+    """Whether the data set comes with a Python package, so that no folder is needed."""
     note: str = ""
-    """How else to get it, for the message that says it is missing."""
+    """Another way to get the data set, for the error message."""
 
     @property
     def wanted(self) -> str:
-        """The exact files, in words."""
+        """The names, sizes and checksums of all files, as text."""
         return ", ".join(map(str, self.files))
 
 
 def own_folder(name: str, source: ImageSource, folder: str | os.PathLike[str] | None) -> Path:
-    """Return where a data set's files lie: `name` below the data folder, or where a system package put them."""
+    """Return the folder of a data set: `name` below the data folder, or the folder of a system package."""
     if source.embedded:
         return Path()
     root = find_data() if folder is None else Path(folder)
     places = [] if root is None else [root / name]
     if folder is None:
         places += map(Path, source.elsewhere)
-    # A download that broke off leaves a folder behind, which must not hide what a package installed.
+    # An interrupted download leaves a folder behind, which must not hide the files of a system package.
     for suits in (source.is_there, Path.is_dir):
         for place in places:
             if suits(place):
@@ -85,36 +83,19 @@ def own_folder(name: str, source: ImageSource, folder: str | os.PathLike[str] | 
 
 
 def missing(name: str, source: ImageSource, root: Path | None, what: str = "") -> str:
-    """Say which files are wanted, where they belong and how they get there."""
-    where = "the data folder" if root is None else str(root)
-    first = f"{what or name} must lie in {where}/{name}, and it does not"
+    """Return the error message for missing files: which files, where they belong, how to get them."""
     if root is None:
-        first = f"{name} must lie in the data folder, and there is none; set HARMAX_DATA to it"
+        first = f"{name} must be in the data folder, but no data folder was found; set HARMAX_DATA to its path"
+    else:
+        first = f"{what or name} must be in {root / name}, but it is not there"
     if not source.files:
         return f"{first}; {source.note}" if source.note else f"{first}."
-    fetch = f"where there is internet, `harmax data images {name} --folder {root or 'FOLDER'}` fetches them"
-    words = f"{first}. Wanted in its sub-folder {name}/: {source.wanted}; {fetch}."
-    return f"{words} {source.note}".rstrip()
-
-
-def read_bytes(path: Path) -> bytes | None:
-    """Return a file's bytes, unpacked where it is there as `path`.gz only; None where there is neither."""
-    for candidate in (path, path.with_name(f"{path.name}.gz")):
-        if candidate.is_file():
-            data = candidate.read_bytes()
-            if candidate == path:
-                return data
-            try:
-                return gzip.decompress(data)
-            except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-                raise DamagedError(
-                    f"{candidate} must be a whole gzip file, got {error or 'half a file'}; fetch it again."
-                ) from error
-    return None
+    fetch = f"with internet, run `harmax data images {name} --folder {root or 'FOLDER'}`"
+    return f"{first}. Files for the sub-folder {name}/: {source.wanted}; {fetch}. {source.note}".rstrip()
 
 
 def checked_labels(path: object, labels: np.ndarray, classes: int) -> np.ndarray:
-    """Return labels as int64, all of which name a class."""
+    """Return labels as int64; refuse labels that are not an index of a class."""
     found = labels.astype(np.int64)
     outside = np.flatnonzero((found < 0) | (found >= classes))
     if len(outside):

@@ -1,4 +1,4 @@
-"""Text as tokens: shards on disk, and a seeded order of windows that resumes exactly.
+"""Text as tokens: shards on disk, and windows in a seeded order that can be resumed exactly.
 
 prepare_text(out, from_files(["books/"]), encoding=load_encoding("gpt2_bpe"))
 loader = TokenLoader(TokenShards(out, "train"), batch=480, length=1024, seed=0, rank=0, world=1)

@@ -1,6 +1,6 @@
-"""Batches of windows in a seeded order that can go on from anywhere, on any number of ranks."""
+"""Batches of windows in a seeded order that can be resumed at any point, on any number of ranks."""
 
-# B windows of a rank's part, T tokens
+# B windows per rank and batch, T tokens
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,15 +16,15 @@ ROUNDS = 6
 class TokenLoader:
     """An endless iterator of (inputs, targets), each int64 of shape (batch / world, length).
 
-    Every epoch is a permutation of all windows that depends on seed and epoch alone, and the epochs follow one another
-    without a gap. Global batch b is the same whatever the world: rank r has its r-th part.
+    Every epoch is a permutation of all windows that depends only on seed and epoch. Epochs follow one another without
+    a gap. A global batch does not depend on the number of ranks: rank r gets its r-th part.
 
     Args:
-        shards: a split of a folder of token shards.
-        batch: windows of a global batch, over all ranks.
-        length: tokens of an input.
-        seed: of the order.
-        rank, world: this process and how many there are.
+        shards: one split of a folder of token shards.
+        batch: windows per global batch, over all ranks.
+        length: tokens per input.
+        seed: seed of the order.
+        rank, world: the number of this process, and the number of processes.
     """
 
     def __init__(self, shards: TokenShards, batch: int, length: int, seed: int, rank: int = 0, world: int = 1) -> None:
@@ -35,15 +35,17 @@ class TokenLoader:
         self.world = whole_number("world", world, least=1)
         self.rank = whole_number("rank", rank, least=0)
         if self.rank >= self.world:
-            raise ValueError(f"`rank` must lie below `world` ({world}), got {rank}; ranks count from 0.")
+            raise ValueError(f"`rank` must be below `world` ({world}), got {rank}; ranks count from 0.")
         if self.batch % self.world:
-            raise ValueError(f"`batch` must be a multiple of `world` ({world}), got {batch}; each rank has its part.")
+            raise ValueError(
+                f"`batch` must be a multiple of `world` ({world}), got {batch}; every rank takes an equal part."
+            )
         self.windows = shards.count_windows(self.length)
         if not self.windows:
             longest = max(shard.tokens for shard in shards.shards) - 1
             raise ValueError(
-                f"`length` must be at most {longest}, the longest shard of {shards!r} less one token, got {length}; "
-                "take shorter inputs or prepare more text."
+                f"`length` must be at most {longest}, one token less than the longest shard of {shards!r}, got "
+                f"{length}; use shorter inputs or prepare more text."
             )
         self._position = 0
 
@@ -55,7 +57,7 @@ class TokenLoader:
 
     @property
     def epochs_seen(self) -> float:
-        """How often each token has been seen so far."""
+        """Number of epochs so far, as a fraction."""
         return self._position / self.windows
 
     def __iter__(self) -> "TokenLoader":
@@ -71,7 +73,7 @@ class TokenLoader:
         return tokens_BT[:, :-1], tokens_BT[:, 1:]
 
     def state(self) -> dict[str, Any]:
-        """Return where the order stands, as plain values; the same on every rank, and for any world and batch."""
+        """Return the position in the order as plain values. It is the same on every rank, for any world and batch."""
         return {
             "windows_seen": self._position,
             "seed": self.seed,
@@ -80,24 +82,27 @@ class TokenLoader:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`, at once wherever it is."""
+        """Continue from a `state`. This takes no time, however far it is."""
         own = self.state()
         if set(state) != set(own):
-            raise ValueError(f"`state` must have {', '.join(own)}, got {', '.join(map(str, state))}; pass `state()`.")
+            raise ValueError(
+                f"`state` must have the keys {', '.join(own)}, got {', '.join(map(str, state))}; pass a result of "
+                "state()."
+            )
         for name in ("shards", "seed", "length"):
             if state[name] != own[name]:
                 raise ValueError(
-                    f"`state` must be of the same {name} as the loader ({own[name]}), got {state[name]}; open what it "
-                    "was made with, or start anew."
+                    f"`state` must have the same {name} as the loader ({own[name]}), got {state[name]}; build the "
+                    "loader as before, or start from the beginning."
                 )
         self._position = whole_number("windows_seen", state["windows_seen"], least=0)
 
 
 def permute(place: np.ndarray, epoch: np.ndarray, *, count: int, seed: int) -> np.ndarray:
-    """Return where each place of an epoch's order leads: a permutation of 0..count - 1 for each seed and epoch.
+    """Return the window at each place of an epoch's order: a permutation of 0 .. count - 1 per seed and epoch.
 
-    A Feistel network, which permutes the numbers of 2 k bits, repeated until the result lies below `count`. It needs no
-    memory and no history; numpy's own permutations would, and may change with its version.
+    A Feistel network permutes the numbers of 2 k bits. It is repeated until the result is below `count`. Unlike the
+    permutations of numpy, it needs no memory and no history, and does not change with a version.
 
     >>> permute(np.arange(5), np.zeros(5, int), count=5, seed=1)
     array([4, 3, 2, 0, 1])

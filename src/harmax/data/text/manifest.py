@@ -1,9 +1,9 @@
-"""What a folder of token shards says about itself: shards.json.
+"""The description of a folder of token shards, shards.json.
 
-<folder>/shards.json                 written atomically, again after every shard; `complete` once all are there
+<folder>/shards.json                 written atomically after every shard; `complete` when all shards are there
 <folder>/train-00000.bin ...         little-endian uint16, every document followed by the separator
-<folder>/val-00000.bin ...           documents held out
-<folder>/.train-00000.bin.partial    a shard that is being written: never read
+<folder>/val-00000.bin ...           held-out documents
+<folder>/.train-00000.bin.partial    a shard that is being written; it is never read
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import numpy as np
 
 from harmax.data.text.vocabulary import Vocabulary
 from harmax.errors import DamagedError
-from harmax.files import read_json, to_json, write_json
+from harmax.files import naming, read_json, to_json, write_json
 
 MANIFEST = "shards.json"
 FORMAT = 1
@@ -35,21 +35,21 @@ class Shard:
     documents: int
     sha256: str
     source: str
-    """The first and the last place that its documents came from."""
+    """Names of the first and the last file or dataset that its documents came from."""
     until: int = 0
-    """How many documents of the source had been read when it was full: where to go on after an interrupt."""
+    """Number of source documents read when the shard was full. After an interruption, work continues there."""
     read: str = ""
-    """Digest of those documents: whether it is still the same source."""
+    """Digest of those documents, to recognize a changed source."""
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether the file is there and as long as it should be."""
+        """Return whether the file is there with the right length."""
         path = folder / self.name
         return path.is_file() and path.stat().st_size == self.tokens * TOKEN.itemsize
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The shards of a folder, their vocabulary, and the settings that made them."""
+    """The shards of a folder, their vocabulary, and the settings that they were made with."""
 
     vocabulary: Vocabulary
     settings: dict[str, Any]
@@ -58,7 +58,7 @@ class Manifest:
 
     @property
     def key(self) -> str:
-        """Digest of everything that decides the tokens."""
+        """Digest of everything that the tokens depend on."""
         fields = {"format": FORMAT, "vocabulary": asdict(self.vocabulary), "settings": self.settings}
         return hashlib.sha256(to_json(fields).encode()).hexdigest()[:12]
 
@@ -67,7 +67,7 @@ class Manifest:
         return [shard for shard in self.shards if shard.split == split]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what shards.json holds."""
+        """Return the content of shards.json."""
         return {
             "format": FORMAT,
             "complete": self.complete,
@@ -82,7 +82,7 @@ class Manifest:
         write_json(folder / MANIFEST, self.to_dict())
 
     def add(self, shard: Shard) -> "Manifest":
-        """Return a manifest with one shard more; their order does not depend on which was ready first."""
+        """Return a manifest with one more shard. The order does not depend on which shard was ready first."""
         order = {split: place for place, split in enumerate(SPLITS)}
         shards = sorted((*self.shards, shard), key=lambda shard: (order[shard.split], shard.name))
         return replace(self, shards=tuple(shards))
@@ -94,7 +94,7 @@ class Manifest:
         if not path.is_file():
             raise ValueError(
                 f"a folder of token shards must hold {MANIFEST}, got {str(folder)!r} without it; make one with "
-                "`harmax data text`, from packed or plain .bin files too (--packed)."
+                "`harmax data text` (for existing .bin files with --packed)."
             )
         fields = read_json(path)
         try:
@@ -106,10 +106,10 @@ class Manifest:
                 raise ValueError(f"splits {sorted(unknown)}")
             return cls(Vocabulary(**fields["vocabulary"]), fields["settings"], shards, fields["complete"])
         except (KeyError, TypeError, ValueError) as error:
-            raise DamagedError(f"{path} must be a list of token shards, got {error!r}; prepare them again.") from error
+            raise DamagedError(f"{path} must describe token shards, got {error!r}; prepare them again.") from error
 
     def resume(self, folder: Path) -> "Manifest":
-        """Return the folder's own manifest, where the same settings made it; else start one there."""
+        """Return the manifest of a folder, which must have the same settings; write this one to a new folder."""
         if not (folder / MANIFEST).is_file():
             self.write(folder)
             return self
@@ -117,18 +117,18 @@ class Manifest:
         if found.key != self.key:
             raise ValueError(
                 f"the folder must be new, or made from the same source with the same settings, got {str(folder)!r}, "
-                f"made with {to_json(found.settings)} and not {to_json(self.settings)}; name another folder, or "
+                f"made with {to_json(found.settings)} instead of {to_json(self.settings)}; name another folder, or "
                 "delete this one."
             )
         return found
 
 
 class ShardWriter:
-    """A shard that grows beside its place and takes it when it is finished."""
+    """Writes a shard to a temporary file, and moves it to its name when it is finished."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self._path = folder / name
-        # One fixed name: after a crash the next attempt writes over it, and nothing is left lying about.
+        # The name is fixed, so that the next attempt after a crash overwrites the file.
         self._partial = folder / f".{name}.partial"
         self._file = self._partial.open("wb")
         self._hasher = hashlib.sha256()
@@ -137,19 +137,25 @@ class ShardWriter:
     def add(self, tokens: np.ndarray) -> None:
         """Append tokens."""
         data = tokens.astype(TOKEN, copy=False).tobytes()
-        self._file.write(data)
+        with naming(self._partial):
+            self._file.write(data)
         self._hasher.update(data)
         self.tokens += len(tokens)
 
     def finish(self) -> str:
-        """Put the file in its place and return its sha256."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        os.replace(self._partial, self._path)
+        """Move the file to its name and return its sha256."""
+        with naming(self._partial):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.replace(self._partial, self._path)
         return self._hasher.hexdigest()
 
     def discard(self) -> None:
-        """Forget what was written; harmless after `finish`."""
-        self._file.close()
-        self._partial.unlink(missing_ok=True)
+        """Remove the unfinished file; after `finish` this does nothing."""
+        try:
+            self._file.close()
+        except OSError:  # the buffer does not fit on a full disk either, and the first error says so already
+            pass
+        finally:
+            self._partial.unlink(missing_ok=True)

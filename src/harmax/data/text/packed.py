@@ -1,6 +1,5 @@
-"""Token shards that others made, packed or plain: checked, unpacked, and given a manifest."""
+"""Token shards of other projects, packed or plain: checked, unpacked, and described by a manifest."""
 
-import hashlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -8,37 +7,40 @@ from pathlib import Path
 
 import numpy as np
 
+from harmax.data.checksums import SUMS, read_sums, sha256_of
+from harmax.data.folder import check_ordinary
 from harmax.data.text.manifest import TOKEN, Manifest, Shard, ShardWriter
 from harmax.data.text.sources import OPENERS, UNREADABLE
 from harmax.data.text.vocabulary import GPT2
 from harmax.errors import DamagedError
 
 PACKED = re.compile(r"((train|val)[\w-]*\.bin)(\.gz|\.xz)?")
-SUMS = "SHA256SUMS"
 CHUNK_BYTES = 2**22
 
 
 def unpack_corpus(
     source: Path | str, out: Path | str, *, progress: Callable[[int, int], None] | None = None
 ) -> Manifest:
-    """Unpack a folder of GPT-2 token shards: train*.bin and val*.bin, plain (nanoGPT's own), .gz or .xz.
+    """Unpack a folder of GPT-2 token shards: train*.bin and val*.bin, plain (as nanoGPT writes them), .gz or .xz.
 
-    Each file that SHA256SUMS lists, there or one folder up, is compared with it first. Finished shards are not unpacked
-    again. `progress` is called with documents and tokens unpacked.
+    Files that are listed in SHA256SUMS, in the folder or one folder up, are compared with it first. Finished shards
+    are not unpacked again. `progress` is called with the number of documents and of tokens so far.
     """
     source, out = Path(source), Path(out)
     found = [(path, match) for path in sorted(source.glob("*")) if (match := PACKED.fullmatch(path.name))]
     names = [match[1] for _, match in found]
     if not names:
         raise ValueError(
-            f"a folder of packed shards must hold train*.bin or val*.bin files (or .bin.gz, .bin.xz), got "
-            f"{str(source)!r} without one; name the folder that has them."
+            f"a folder of packed shards must hold train*.bin or val*.bin files (or .bin.gz, .bin.xz), got none in "
+            f"{str(source)!r}; name the folder that has them."
         )
     if len(set(names)) < len(names):
         raise ValueError(
-            f"each shard must be there once, got {', '.join(p.name for p, _ in found)}; remove the others."
+            f"each shard must be there once, got {', '.join(p.name for p, _ in found)}; keep one file per shard."
         )
-    sums = _read_sums(source)
+    for path, _ in found:
+        check_ordinary(path)
+    sums = _sums_of(source)
     listing = {path.name: path.stat().st_size for path, _ in found}
     manifest = Manifest(GPT2, {"source": {"packed": listing}}).resume(out)
     manifest = replace(manifest, shards=tuple(shard for shard in manifest.shards if shard.is_whole(out)))
@@ -46,8 +48,8 @@ def unpack_corpus(
     for path, match in found:
         if match[1] in finished:
             continue
-        if path.name in sums and sums[path.name] != _sha256(path):
-            raise DamagedError(f"{path} must be the file that {SUMS} lists, got other bytes; copy it again.")
+        if path.name in sums and sums[path.name] != sha256_of(path):
+            raise DamagedError(f"{path} must have the checksum in {SUMS}, got another; copy it again.")
         manifest = manifest.add(_unpack(path, out, match[1], match[2]))
         manifest.write(out)
         if progress is not None:
@@ -64,8 +66,8 @@ def _unpack(path: Path, out: Path, name: str, split: str) -> Shard:
         for tokens in _chunks(path):
             if tokens.max() >= GPT2.size:
                 raise DamagedError(
-                    f"{path} must hold GPT-2 tokens, all below {GPT2.size}, got {tokens.max()}; it is a file of "
-                    "another kind or vocabulary."
+                    f"{path} must hold GPT-2 tokens, all below {GPT2.size}, got {tokens.max()}; check that it is a "
+                    "token file of this vocabulary."
                 )
             writer.add(tokens)
             documents += int((tokens == GPT2.separator).sum())
@@ -82,22 +84,18 @@ def _chunks(path: Path) -> Iterator[np.ndarray]:
         with OPENERS.get(path.suffix, open)(path, "rb") as file:
             while data := file.read(CHUNK_BYTES):
                 if len(data) % TOKEN.itemsize:
-                    raise DamagedError(f"{path} must be of 2 bytes a token, got an odd number of them; copy it again.")
+                    raise DamagedError(
+                        f"{path} must have 2 bytes per token, got an odd number of bytes; copy it again."
+                    )
                 yield np.frombuffer(data, TOKEN)
     except UNREADABLE as error:
         raise DamagedError(f"{path} must be a whole {path.suffix} file, got {error!r}; copy it again.") from error
 
 
-def _read_sums(folder: Path) -> dict[str, str]:
-    """Read the digests of a folder's files, from its own list or from the one of the folder above."""
+def _sums_of(folder: Path) -> dict[str, str]:
+    """Return the checksums of a folder's files, from its own list or from the list one folder up."""
     for place, prefix in ((folder, ""), (folder.resolve().parent, f"{folder.resolve().name}/")):
         if (place / SUMS).is_file():
-            lines = (line.split(maxsplit=1) for line in (place / SUMS).read_text().splitlines() if line.strip())
-            names = ((name.lstrip("*").removeprefix("./"), sha256) for sha256, name in lines)
-            return {name.removeprefix(prefix): sha256 for name, sha256 in names if name.startswith(prefix)}
+            sums = read_sums(place / SUMS)
+            return {name.removeprefix(prefix): sha256 for name, sha256 in sums.items() if name.startswith(prefix)}
     return {}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

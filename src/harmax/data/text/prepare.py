@@ -1,7 +1,7 @@
-"""From documents to token shards: in parallel, the same bytes for any number of workers, on from where it stopped."""
+"""From documents to token shards, in parallel. The bytes do not depend on the number of workers or on interruptions."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -31,26 +31,28 @@ def prepare_text(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:
-    """Write a source's documents as shards of little-endian uint16 tokens, each document followed by the separator.
+    """Write documents as shards of little-endian uint16 tokens, with the separator after each document.
 
-    Shards end on a document's end. Which documents are held out is decided by a digest of their text, so that neither
-    order nor workers matter and copies of a text stay on one side. After an interrupt the same call goes on behind the
-    last finished shard: the documents before it are read again and compared, not encoded again.
+    A shard ends at the end of a document. A digest of its text decides whether a document is held out. So the choice
+    does not depend on order or workers, and copies of a text are in the same split. After an interruption the same
+    call continues after the last finished shard: earlier documents are read and compared, but not encoded again.
 
     Args:
         out: the folder to make.
-        source: `from_files`, `from_rows` or `from_dataset`.
-        encoding: from `load_encoding`; GPT-2's if left out.
-        shard_tokens: a shard is closed by the document that reaches this many.
-        validation: share of the documents to hold out, from 0 to below 1.
-        workers: processes that encode; one for each core if left out.
-        progress: called with documents read and tokens written.
+        source: the result of `from_files`, `from_rows` or `from_dataset`.
+        encoding: the result of `load_encoding`; None means GPT-2's.
+        shard_tokens: a shard is closed after the document that reaches this number of tokens.
+        validation: share of the documents to hold out, at least 0 and below 1.
+        workers: number of processes that encode; None means one per core.
+        progress: called with the number of documents read and of tokens written.
     """
     out = Path(out)
     shard_tokens = whole_number("shard_tokens", shard_tokens, least=1)
     workers = cores() if workers is None else whole_number("workers", workers, least=1)
     if not 0 <= validation < 1:
-        raise ValueError(f"`validation` must lie in 0..1 and be less than 1, got {validation}; it is a share.")
+        raise ValueError(
+            f"`validation` must be at least 0 and below 1, got {validation}; it is a share of the documents."
+        )
     encoding = encoding or load_encoding()
     settings = {"source": source.description, "shard_tokens": shard_tokens, "validation": float(validation)}
     manifest = Manifest(describe(encoding), settings).resume(out)
@@ -58,49 +60,61 @@ def prepare_text(
     if manifest.complete and sum(map(len, kept.values())) == len(manifest.shards):
         return manifest
     manifest = replace(manifest, shards=tuple(shard for split in SPLITS for shard in kept[split]), complete=False)
-    growing = {split: _Growing(out, split, kept[split]) for split in SPLITS}
     documents = _unfinished(source, validation, kept)
-    try:
-        with closing(encode_in_order(encoding, documents, workers=workers)) as encoded:
-            written = sum(shard.tokens for shard in manifest.shards)
-            for document, tokens in encoded:
-                split = growing[document.split]
-                split.add(document, tokens)
-                written += len(tokens)
-                if split.tokens >= shard_tokens:
-                    manifest = manifest.add(split.finish())
-                    manifest.write(out)
-                if progress is not None:
-                    progress(document.number, written)
-        for split in growing.values():
-            if split.tokens:
-                manifest = manifest.add(split.finish())
-    finally:
-        for split in growing.values():
-            split.discard()
+    with closing(encode_in_order(encoding, documents, workers=workers)) as encoded:
+        manifest = _write(out, manifest, encoded, shard_tokens, progress)
     if not manifest.of("train"):
         raise ValueError(
-            f"the source must leave a document to train on, got none with {validation:g} of them held out; add texts "
-            "or lower the share."
+            f"the source must leave a document to train on, got none with a share of {validation:g} held out; add "
+            "texts or lower the share."
         )
     manifest = replace(manifest, complete=True)
     manifest.write(out)
     return manifest
 
 
+def _write(
+    out: Path,
+    manifest: Manifest,
+    encoded: Iterable[tuple["_Document", np.ndarray]],
+    shard_tokens: int,
+    progress: Callable[[int, int], None] | None,
+) -> Manifest:
+    """Add documents to the shards of a manifest, and return the manifest with the new shards."""
+    growing = {split: _Growing(out, split, manifest.of(split)) for split in SPLITS}
+    try:
+        written = sum(shard.tokens for shard in manifest.shards)
+        for document, tokens in encoded:
+            split = growing[document.split]
+            split.add(document, tokens)
+            written += len(tokens)
+            if split.tokens >= shard_tokens:
+                manifest = manifest.add(split.finish())
+                manifest.write(out)
+            if progress is not None:
+                progress(document.number, written)
+        for split in growing.values():
+            if split.tokens:
+                manifest = manifest.add(split.finish())
+    finally:
+        for split in growing.values():
+            split.discard()
+    return manifest
+
+
 @dataclass(frozen=True)
 class _Document:
     number: int
-    """From 1 on, in the source."""
+    """Position in the source, counted from 1."""
     split: str
     place: str
     text: str
     read: str
-    """Digest of every document up to and with this one."""
+    """Digest of all documents up to and including this one."""
 
 
 def _unfinished(source: TextSource, validation: float, kept: dict[str, list[Shard]]) -> Iterator[_Document]:
-    """Read everything, and yield what is in no shard yet."""
+    """Read all documents, and yield those that are in no shard yet."""
     last = {split: shards[-1] for split, shards in kept.items() if shards}
     position = {split: last[split].until if split in last else 0 for split in SPLITS}
     expected = {shard.until: shard.read for shard in last.values()}
@@ -110,7 +124,7 @@ def _unfinished(source: TextSource, validation: float, kept: dict[str, list[Shar
         if not text:
             continue
         number += 1
-        # surrogatepass: JSON may hold half a character, and tiktoken deals with it
+        # surrogatepass: JSON may contain half a character, which tiktoken accepts
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         read = hashlib.sha256(read + digest).digest()
         if expected.pop(number, read.hex()) != read.hex():
@@ -125,13 +139,13 @@ def _unfinished(source: TextSource, validation: float, kept: dict[str, list[Shar
 
 def _changed(what: str) -> str:
     return (
-        f"the source must be the one that the finished shards were made from, got {what}; take that one, or another "
-        "folder."
+        f"the source must be the one that the finished shards were made from, got {what}; use that source, or name "
+        "another folder."
     )
 
 
 class _Growing:
-    """The shard of a split that is being filled, and the numbers of those before it."""
+    """The shard of a split that is being filled."""
 
     def __init__(self, folder: Path, split: str, finished: list[Shard]) -> None:
         self._folder, self._split, self._number = folder, split, len(finished)

@@ -1,8 +1,8 @@
-"""Tokenizing in processes beside this one, in order.
+"""Tokenizing in worker processes, with the results in order.
 
-This file is also what such a process runs, by its path: it imports nothing of harmax, so that a process starts at once
-and small, and a caller's script is not imported a second time as `multiprocessing` would.
-Messages are pickles between two processes of one program; nothing of them is written to a file.
+A worker process runs this file by its path. The file imports nothing of harmax, so a worker starts fast and needs
+little memory. Unlike with `multiprocessing`, the caller's script is not imported a second time.
+Messages are pickles between two processes of one program. They are never written to a file.
 """
 
 import os
@@ -23,11 +23,11 @@ import numpy as np
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
-BATCH_CHARACTERS = 2**18  # about 20 ms of work: long beside a message, short beside a user's patience
+BATCH_CHARACTERS = 2**18  # about 20 ms of work: long compared with a message, short for a user who waits
 
 
 class HasText(Protocol):
-    """Something with a text to encode."""
+    """An object with a text to encode."""
 
     @property
     def text(self) -> str:
@@ -41,7 +41,7 @@ Item = TypeVar("Item", bound=HasText)
 def encode_in_order(
     encoding: "Encoding", items: Iterable[Item], *, workers: int
 ) -> Generator[tuple[Item, np.ndarray], None, None]:
-    """Yield every item with its tokens (uint16, separator last), in the items' order whatever the number of workers."""
+    """Yield every item with its tokens (uint16, separator last), in order, for any number of workers."""
     if workers == 1:
         for batch in _batches(items):
             yield from zip(batch, encode(encoding, [item.text for item in batch]), strict=True)
@@ -63,7 +63,7 @@ def encode_in_order(
         running: deque[tuple[list[Item], Future[list[np.ndarray]]]] = deque()
         for batch in _batches(items):
             running.append((batch, threads.submit(ask, [item.text for item in batch])))
-            if len(running) > 3 * workers:  # enough that none waits for the next, and no more held in memory
+            if len(running) > 3 * workers:  # enough to keep all workers busy, without holding more in memory
                 batch, tokens = running.popleft()
                 yield from zip(batch, tokens.result(), strict=True)
         for batch, tokens in running:
@@ -71,7 +71,7 @@ def encode_in_order(
 
 
 def encode(encoding: "Encoding", texts: Sequence[str]) -> list[np.ndarray]:
-    """Encode documents, each with the separator behind it; what looks like a special token in a text is plain text."""
+    """Encode documents, with the separator after each. Special tokens inside a text are encoded as plain text."""
     return [np.array([*encoding.encode_ordinary(text), encoding.eot_token], np.uint16) for text in texts]
 
 
@@ -80,7 +80,7 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
     characters = 0
     for item in items:
         batch.append(item)
-        characters += len(item.text) + 64  # so that tiny documents do not make endless batches
+        characters += len(item.text) + 64  # limits the number of tiny documents per batch
         if characters >= BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
@@ -110,7 +110,7 @@ class _Process:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with suppress(BrokenPipeError):
-            self._input.close()  # it ends at the end of its input
+            self._input.close()  # the worker exits at the end of its input
         self._output.close()
         self._process.wait()
 
@@ -131,14 +131,14 @@ class _Process:
 
     def _fail(self) -> NoReturn:
         raise RuntimeError(
-            f"a tokenizing process must answer, got its end with status {self._process.wait()}; see its words above, "
-            "if any (-9: killed, perhaps for want of memory), and run the same again with fewer workers."
+            f"a tokenizing process must answer, but it ended with status {self._process.wait()}; read its output above "
+            "(-9 means killed, often for lack of memory), and run the same command with fewer workers."
         ) from None
 
 
 def main() -> None:
-    """Read an encoding, then answer lists of texts until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end is this process's end
+    """Read an encoding, then answer lists of texts until the input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, and the end of the parent ends this process
     try:
         encoding = pickle.load(sys.stdin.buffer)
         while True:
@@ -147,7 +147,7 @@ def main() -> None:
             pickle.dump(answer, sys.stdout.buffer)
             sys.stdout.buffer.flush()
     except (EOFError, pickle.UnpicklingError, BrokenPipeError):
-        os._exit(0)  # the parent is done, or gone: no word about it, nor about an answer that nobody reads
+        os._exit(0)  # the parent has finished or died, so nobody would read an error
 
 
 if __name__ == "__main__":

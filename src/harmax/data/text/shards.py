@@ -1,6 +1,6 @@
-"""Token shards as one long, memory-mapped text that is read in windows."""
+"""Token shards as one long, memory-mapped sequence that is read in windows."""
 
-# B windows, T tokens of a window's input (a window has T + 1: input and target overlap)
+# B windows, T tokens per input (a window has T + 1 tokens, because input and target overlap)
 
 import hashlib
 from pathlib import Path
@@ -17,12 +17,12 @@ CHUNK_TOKENS = 2**22
 class TokenShards:
     """One split of a folder made by `harmax data text`.
 
-    Opening compares sizes with shards.json and looks at a sample of the tokens; `verify` reads everything.
+    Opening compares sizes with shards.json and checks a sample of the tokens. `verify` reads all tokens.
 
     Attributes:
-        vocabulary: the `Vocabulary`; a model needs at least `vocabulary.size` classes.
-        tokens: how many there are, over all shards.
-        fingerprint: digest of the shards' checksums; two with the same one hold the same tokens.
+        vocabulary: the `Vocabulary`. A model needs at least `vocabulary.size` classes.
+        tokens: number of tokens in all shards.
+        fingerprint: digest of the shards' checksums. Equal fingerprints mean equal tokens.
     """
 
     def __init__(self, folder: Path | str, split: str = "train") -> None:
@@ -32,19 +32,19 @@ class TokenShards:
         manifest = Manifest.read(self.folder)
         if not manifest.complete:
             raise ValueError(
-                f"a folder of token shards must be finished, got {str(self.folder)!r}, whose preparation was "
-                "interrupted; run the same `harmax data text` again, it goes on from there."
+                f"a folder of token shards must be finished, but the preparation of {str(self.folder)!r} was "
+                "interrupted; run the same `harmax data text` again to continue it."
             )
         listed = {shard.name for shard in manifest.shards}
         for path in sorted(self.folder.glob("*.bin")):
             if path.name not in listed:
-                raise DamagedError(f"{path} must be listed in shards.json, got a foreign file; move it away.")
+                raise DamagedError(f"{path} must be listed in shards.json, but it is not; move the file away.")
         self.vocabulary = manifest.vocabulary
         self.shards = manifest.of(split)
         if not self.shards:
             raise ValueError(
-                f"{str(self.folder)!r} must have a {split} shard, got none; prepare it with a larger `--validation`, "
-                "from more documents."
+                f"{str(self.folder)!r} must have a {split} shard, got none; prepare it again with a larger "
+                "`--validation` or more documents."
             )
         self._arrays = [self._open(shard) for shard in self.shards]
         self.tokens = sum(shard.tokens for shard in self.shards)
@@ -55,22 +55,22 @@ class TokenShards:
         return f"TokenShards({str(self.folder)!r}, {self.split!r}, shards={len(self.shards)}, tokens={self.tokens})"
 
     def count_windows(self, length: int) -> int:
-        """Return how many windows of `length` inputs there are; none crosses from one shard into the next.
+        """Return the number of windows with `length` inputs. No window spans two shards.
 
-        Neighbors share one token, the last target of one and the first input of the next, so that every token is
+        Neighboring windows share one token: the last target of one is the first input of the next. So every token is
         predicted once.
         """
         return int(self._last_windows(whole_number("length", length, least=1))[-1])
 
     def read_windows(self, windows: np.ndarray, length: int) -> np.ndarray:
-        """Return some windows, numbered over all shards, as int64 of shape (B, T + 1)."""
+        """Return windows by their numbers over all shards, as int64 of shape (B, T + 1)."""
         last = self._last_windows(length)
         tokens_BT = np.empty((len(windows), length + 1), np.int64)
         places = np.searchsorted(last, windows, side="right")
         for row, (window, place) in enumerate(zip(windows.tolist(), places.tolist(), strict=True)):
             start = (window - (int(last[place - 1]) if place else 0)) * length
             tokens_BT[row] = self._arrays[place][start : start + length + 1]
-        # A class that is not there would end in an unreadable error on a GPU.
+        # On a GPU, a token outside the vocabulary would give an unreadable error.
         if len(windows) and tokens_BT.max() >= self.vocabulary.size:
             row = int(tokens_BT.max(1).argmax())
             self._check_tokens(self.shards[places[row]], tokens_BT[row])
@@ -86,20 +86,20 @@ class TokenShards:
                 hasher.update(chunk.tobytes())
             if hasher.hexdigest() != shard.sha256:
                 raise DamagedError(
-                    f"{self.folder / shard.name} must have the sha256 that shards.json lists, got other bytes; prepare "
-                    "it again, or copy it again."
+                    f"{self.folder / shard.name} must have the sha256 in shards.json, got another; prepare or copy it "
+                    "again."
                 )
 
     def _open(self, shard: Shard) -> np.ndarray:
         path = self.folder / shard.name
         if not path.is_file():
-            raise DamagedError(f"{path} must be there, as shards.json lists it, got nothing; copy it again.")
+            raise DamagedError(f"{path} is listed in shards.json but missing; copy it again.")
         size = path.stat().st_size
         if size != shard.tokens * TOKEN.itemsize:
             kind = "an odd number of bytes" if size % TOKEN.itemsize else f"{size // TOKEN.itemsize} tokens"
             raise DamagedError(
-                f"{path} must hold {shard.tokens} tokens of 2 bytes, got {kind}: a truncated or foreign file; copy it "
-                "again, or delete it and prepare it again."
+                f"{path} must hold {shard.tokens} tokens of 2 bytes, got {kind}; copy it again, or delete it and "
+                "prepare it again."
             )
         array = np.memmap(path, TOKEN, mode="r")
         for start in np.unique(np.linspace(0, max(0, len(array) - SAMPLE_TOKENS), SAMPLES).astype(np.int64)):
@@ -110,7 +110,7 @@ class TokenShards:
         if tokens.max() >= self.vocabulary.size:
             raise DamagedError(
                 f"{self.folder / shard.name} must hold tokens below {self.vocabulary.size}, the size of its vocabulary "
-                f"({self.vocabulary.name}), got {tokens.max()}: a damaged or foreign file; prepare it again."
+                f"({self.vocabulary.name}), got {tokens.max()}; the file is damaged, so prepare it again."
             )
 
     def _last_windows(self, length: int) -> np.ndarray:

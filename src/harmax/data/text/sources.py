@@ -1,4 +1,4 @@
-"""Where documents come from: text files, or the rows of a Hugging Face dataset."""
+"""Sources of documents: text files, or the rows of a Hugging Face dataset."""
 
 import gzip
 import hashlib
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harmax.data.folder import check_ordinary
 from harmax.data.text.vocabulary import SEPARATOR
 from harmax.errors import DamagedError, needs
 
@@ -20,23 +21,23 @@ KINDS = (".txt", ".jsonl")
 
 @dataclass(frozen=True)
 class TextSource:
-    """Documents in a fixed order, and what is said about them in shards.json."""
+    """Documents in a fixed order, with their description for shards.json."""
 
     description: dict[str, Any]
-    """Plain values that name the source: where they differ, it is another one."""
+    """Plain values that identify the source."""
     documents: Iterable[tuple[str, str]]
-    """Place (a file's or a dataset's name) and text of each document."""
+    """The name of the file or dataset, and the text, of each document."""
 
 
 def from_files(inputs: Iterable[Path | str], *, field: str = "text") -> TextSource:
-    """Read .txt and .jsonl files, plain, .gz or .xz; of a folder all of them, in the order of their names.
+    """Read .txt and .jsonl files, plain, .gz or .xz. A folder means all such files in it, in the order of their names.
 
-    A .txt file is one document, or as many as <|endoftext|> separates; each line of a .jsonl file is an object whose
-    `field` is a document.
+    A .txt file is one document, or several that are separated by <|endoftext|>. Each line of a .jsonl file is an
+    object whose `field` is a document.
     """
     named = [pair for path in inputs for pair in _expand(Path(path))]
     if not named:
-        raise ValueError("`inputs` must name a file or a folder, got none; pass one or more.")
+        raise ValueError("`inputs` must name at least one file or folder, got none; pass one or more.")
     sizes = [(name, path.stat().st_size) for name, path in named]
     description = {
         "files": len(sizes),
@@ -54,7 +55,7 @@ def from_files(inputs: Iterable[Path | str], *, field: str = "text") -> TextSour
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]], *, name: str, field: str = "text") -> TextSource:
-    """Take any rows with a text in `field`, such as those of a Hugging Face dataset.
+    """Use any rows with a text in `field`, such as the rows of a Hugging Face dataset.
 
     >>> source = from_rows([{"text": "To be, or not to be"}], name="hamlet")
     >>> list(source.documents)
@@ -71,8 +72,8 @@ def from_rows(rows: Iterable[Mapping[str, Any]], *, name: str, field: str = "tex
 def from_dataset(name: str, *, subset: str | None = None, split: str = "train", field: str = "text") -> TextSource:
     """Load a dataset of the Hugging Face Hub, such as Skylion007/openwebtext.
 
-    It is downloaded into the library's cache first rather than streamed, so that going on after an interrupt does not
-    load everything again.
+    It is downloaded into the cache of `datasets` and not streamed. So continuing after an interruption does not
+    download it again.
     """
     with needs("text"):
         import datasets
@@ -81,18 +82,21 @@ def from_dataset(name: str, *, subset: str | None = None, split: str = "train", 
 
 
 def _expand(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a file, or a folder's files in order, each with the name that shards.json will have: no machine's paths."""
+    """Yield a file, or the files of a folder in order, each with its name for shards.json, which has no full paths."""
     if path.is_dir():
-        inside = [(file.relative_to(path).as_posix(), file) for file in path.rglob("*") if _kind(file) in KINDS]
-        if not inside:
-            raise ValueError(f"a folder of texts must hold {_endings()} files, got {str(path)!r} without one.")
-        yield from sorted(inside)
+        files = [file for file in path.rglob("*") if _kind(file) in KINDS and not file.is_dir()]
+        if not files:
+            raise ValueError(
+                f"a folder of texts must hold {_endings()} files, got none in {str(path)!r}; name the folder that has "
+                "them."
+            )
+        yield from sorted((file.relative_to(path).as_posix(), check_ordinary(file)) for file in files)
         return
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"`inputs` must be files or folders that exist, got {str(path)!r}; check the spelling.")
     if _kind(path) not in KINDS:
         raise ValueError(f"a text file must end in {_endings()}, got {str(path)!r}; rename or convert it.")
-    yield path.name, path
+    yield path.name, check_ordinary(path)
 
 
 def _kind(path: Path) -> str:
@@ -100,17 +104,17 @@ def _kind(path: Path) -> str:
 
 
 def _endings() -> str:
-    return f"{' or '.join(KINDS)} (then perhaps {' or '.join(filter(None, OPENERS))})"
+    return f"{' or '.join(KINDS)} (optionally with {' or '.join(filter(None, OPENERS))})"
 
 
 def _read(path: Path, field: str) -> Iterator[str]:
     opener = OPENERS.get(path.suffix, open)
     try:
-        # utf-8-sig: a byte order mark is no part of the text
+        # utf-8-sig removes a byte order mark, which is not part of the text
         with opener(path, "rt", encoding="utf-8-sig") as file:
             yield from _read_lines(file, path, field) if _kind(path) == ".jsonl" else _read_plain(file)
     except UNREADABLE as error:
-        raise DamagedError(f"{path} must be a whole {path.suffix} file, got {error!r}; pack it again.") from error
+        raise DamagedError(f"{path} must be a whole {path.suffix} file, got {error!r}; compress it again.") from error
     except UnicodeDecodeError as error:
         raise DamagedError(f"{path} must be UTF-8, got {error}; convert it.") from error
 
@@ -122,7 +126,7 @@ def _read_plain(file: Iterable[str]) -> Iterator[str]:
         *ended, rest = line.split(SEPARATOR)
         for part in ended:
             separated = True
-            # The newlines around a separator belong to it.
+            # The newlines around a separator are part of it.
             yield "".join((*parts, part)).strip("\n")
             parts = []
         parts.append(rest)
@@ -138,13 +142,13 @@ def _read_lines(file: Iterable[str], path: Path, field: str) -> Iterator[str]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise DamagedError(f"{place} must be a JSON object, got {line[:40]!r} ({error}); mend it.") from error
+            raise DamagedError(f"{place} must be a JSON object, got {line[:40]!r} ({error}); correct it.") from error
         yield _text(row, field, place)
 
 
 def _text(row: Any, field: str, place: str) -> str:
     if not isinstance(row, Mapping) or not isinstance(row.get(field), str):
         fields = ", ".join(map(str, row)) if isinstance(row, Mapping) else type(row).__name__
-        raise ValueError(f"{place} must have a text in `{field}`, got {fields}; name the field that has it (--field).")
+        raise ValueError(f"{place} must have a text in `{field}`, got {fields}; name the right field (--field).")
     text: str = row[field]
     return text

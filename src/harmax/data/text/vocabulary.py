@@ -1,4 +1,4 @@
-"""The vocabulary of a corpus: GPT-2's byte-level BPE, run by tiktoken."""
+"""The vocabulary of a corpus: GPT-2's byte-level BPE, with tiktoken."""
 
 import functools
 import hashlib
@@ -19,10 +19,10 @@ LARGEST = 2**16  # tokens are stored as uint16
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What token numbers of a shard mean."""
+    """The meaning of the token numbers of a shard."""
 
     name: str
-    """gpt2, or custom."""
+    """gpt2 or custom."""
     size: int
     separator: int
     """The token that ends every document."""
@@ -34,20 +34,20 @@ GPT2 = Vocabulary("gpt2", 50257, 50256, "a5623714bcf19049eb0fd78df19b6daa1e61ac4
 
 
 def load_encoding(folder: Path | str | None = None) -> "Encoding":
-    """Load the BPE from a folder with encoder.json and vocab.bpe, or GPT-2's from tiktoken's own place.
+    """Load a BPE from a folder with encoder.json and vocab.bpe; without a folder, load GPT-2's with tiktoken.
 
-    Without a folder tiktoken looks into its cache and then downloads the two files. A folder needs no network, and may
-    hold another byte-level vocabulary whose texts are cut into words as GPT-2's are.
+    Without a folder, tiktoken uses its cache or downloads the two files. A folder needs no network. It may hold another
+    byte-level vocabulary, if it splits texts into words as GPT-2's does.
     """
     return _download() if folder is None else _load(Path(folder))
 
 
 def describe(encoding: "Encoding") -> Vocabulary:
-    """Return the vocabulary of an encoding; two with one digest give the same tokens."""
+    """Return the vocabulary of an encoding. Encodings with equal digests give equal tokens."""
     if encoding.n_vocab > LARGEST:
         raise ValueError(
-            f"`encoding` must have at most {LARGEST} tokens, so that each takes 16 bits, got {encoding.n_vocab}; take "
-            "GPT-2's."
+            f"`encoding` must have at most {LARGEST} tokens, because tokens are stored in 16 bits, got "
+            f"{encoding.n_vocab}; use GPT-2's."
         )
     hasher = hashlib.sha256()
     for token in range(encoding.n_vocab):
@@ -58,16 +58,16 @@ def describe(encoding: "Encoding") -> Vocabulary:
     return Vocabulary(name, encoding.n_vocab, encoding.eot_token, sha256)
 
 
-@functools.cache  # a second of work, and always the same
+@functools.cache  # loading takes a second
 def _download() -> "Encoding":
     with needs("text"):
         import tiktoken
     try:
         return tiktoken.get_encoding("gpt2")
-    except OSError as error:  # every error of requests is one
+    except OSError as error:  # the base class of all errors of requests
         raise ValueError(
-            f"a vocabulary folder must be given where GPT-2's cannot be downloaded, got none ({_words(error)}); name "
-            f"one that holds {' and '.join(FILES)} (--vocabulary)."
+            f"GPT-2's vocabulary could not be downloaded ({_words(error)}); name a folder that holds "
+            f"{' and '.join(FILES)} (--vocabulary)."
         ) from error
 
 
@@ -81,10 +81,10 @@ def _load(folder: Path) -> "Encoding":
         if not path.is_file():
             raise ValueError(
                 f"a vocabulary folder must hold {' and '.join(FILES)}, got {str(folder)!r} without {path.name}; copy "
-                "the two files of the GPT-2 release there."
+                "both files of the GPT-2 release there."
             )
     try:
-        # With their digests, because tiktoken keeps copies by path and would else not see that a file has changed.
+        # tiktoken caches files by path. With the digests it notices that a file has changed.
         merges_sha256, numbers_sha256 = (hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
         ranks = data_gym_to_mergeable_bpe_ranks(str(merges), str(numbers), merges_sha256, numbers_sha256)
         separator = json.loads(numbers.read_text(encoding="utf-8")).get(SEPARATOR, len(ranks))
@@ -97,8 +97,8 @@ def _load(folder: Path) -> "Encoding":
         )
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{' and '.join(FILES)} must be the merges and the numbers of one byte-level vocabulary, got two in "
-            f"{str(folder)!r} that are not ({_words(error)}); copy both from one release."
+            f"{' and '.join(FILES)} in {str(folder)!r} must be the merges and the numbers of one byte-level "
+            f"vocabulary, but they do not match ({_words(error)}); copy both from one release."
         ) from error
 
 

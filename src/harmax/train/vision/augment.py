@@ -1,6 +1,6 @@
 """Augmentation: crops and flips of whole batches on the device, pictures one by one on the host, AutoAugment.
 
-Every draw is a function of a seed, so that a run that goes on, or that has other processes, sees the same images.
+Every draw is a function of a seed, so that a resumed run, or one with more processes, sees the same images.
 """
 
 # B images, N images of a set, C channels, H rows, W columns; P: with padding
@@ -14,24 +14,24 @@ from torch import Tensor
 
 from harmax.errors import needs
 
-# What random numbers are for; the first word of their seed, so that no two purposes share them.
+# The first word of every seed: what the random numbers are for, so that no two purposes share them.
 ORDER, CROPS, POLICIES, PICTURES, WORLD, SQUARES = 1, 2, 3, 4, 5, 6
 
 AREA = (0.08, 1.0)
-"""Part of a picture that a random crop keeps."""
+"""Smallest and largest part of a picture's area that a random crop keeps."""
 RATIO = (3 / 4, 4 / 3)
-"""Width to height of a random crop."""
+"""Smallest and largest ratio of width to height of a random crop."""
 CENTER = 0.875
-"""Part of the shorter side that evaluation keeps: 224 of 256."""
+"""Part of the shorter side that evaluation keeps: 224 of 256 pixels."""
 
 
 def generator(*words: int) -> np.random.Generator:
-    """Return the random numbers that belong to some integers."""
+    """Return a random number generator that is seeded by some integers."""
     return np.random.default_rng(np.random.SeedSequence(words))
 
 
 def cut(padded: Tensor, chosen_B: Tensor, top_B: Tensor, left_B: Tensor, flip_B: Tensor, side: int) -> Tensor:
-    """Cut squares out of images that lie on a device, some of them mirrored.
+    """Cut squares out of images on a device, and mirror some of them.
 
     Args:
         padded: all images, (N, P, P, C).
@@ -41,7 +41,7 @@ def cut(padded: Tensor, chosen_B: Tensor, top_B: Tensor, left_B: Tensor, flip_B:
         side: H = W of the squares.
 
     Returns:
-        (B, C, H, W), in memory pixel by pixel.
+        (B, C, H, W), with channels last in memory.
     """
     along = torch.arange(side, device=padded.device)
     rows_BH = top_B[:, None] + along
@@ -50,7 +50,7 @@ def cut(padded: Tensor, chosen_B: Tensor, top_B: Tensor, left_B: Tensor, flip_B:
 
 
 def blank(images: Tensor, top_B: Tensor, left_B: Tensor, side: int) -> Tensor:
-    """Set a square of every prepared image to 0, which is the mean color; squares may reach over an edge.
+    """Set a square of every prepared image to 0, the mean color; squares may extend beyond an edge.
 
     Args:
         images: (B, C, H, W).
@@ -67,7 +67,7 @@ def blank(images: Tensor, top_B: Tensor, left_B: Tensor, side: int) -> Tensor:
 
 
 def random_crop(picture: np.ndarray, size: int, numbers: np.random.Generator, *, flip: bool) -> np.ndarray:
-    """Cut a random part out of a picture (H, W, C), scale it to a square, and mirror every second one.
+    """Cut a random part out of a picture (H, W, C), scale it to a square, and mirror half of them.
 
     The part has 8 to 100 % of the area and a ratio of 3:4 to 4:3, as is usual for ImageNet.
     """
@@ -94,7 +94,7 @@ def middle_crop(picture: np.ndarray, size: int) -> np.ndarray:
 
 
 def _middle(height: int, width: int) -> tuple[float, float, float, float]:
-    """The largest part in the middle of a ratio that is allowed, for pictures that are long and thin."""
+    """Return the largest central part with an allowed ratio, for pictures that are long and thin."""
     wide, high = min(width, height * RATIO[1]), min(height, width / RATIO[0])
     left, top = (width - wide) / 2, (height - high) / 2
     return left, top, left + wide, top + high
@@ -109,9 +109,9 @@ def _scale(picture: np.ndarray, box: tuple[float, float, float, float], size: in
 
 
 class AutoAugment:
-    """AutoAugment with a policy drawn for each image, as it was published; kornia computes it, in batches.
+    """AutoAugment with a sub-policy drawn for each image, as published; kornia computes it in batches.
 
-    kornia's own class draws one for the whole batch: here each of its sub-policies gets the images that drew it.
+    kornia's own class draws one sub-policy per batch. Here each sub-policy gets the images that drew it.
 
     Args:
         policy: "imagenet", "cifar10" or "svhn".
@@ -128,7 +128,7 @@ class AutoAugment:
         """Augment images (B, C, H, W), float32 in 0..1."""
         drawn_B = numbers.integers(len(self._policies), size=len(images))
         output = torch.empty_like(images)
-        # kornia draws from torch's own numbers on the host, which are put back afterwards.
+        # kornia draws from torch's own random numbers on the host, whose state is restored afterwards.
         with torch.random.fork_rng(devices=[]), torch.autocast(images.device.type, enabled=False):
             torch.manual_seed(int(numbers.integers(2**62)))
             for number in np.unique(drawn_B):

@@ -1,4 +1,4 @@
-"""The images of a run, as batches on the device that computes."""
+"""The images of a run, as batches on the device."""
 
 # N images of a set, B of a batch, C channels, H rows, W columns
 
@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,13 +14,13 @@ from torch import Tensor
 
 from harmax.data.images import Images, class_folder, load_images
 from harmax.data.images.folders import ARCHIVES
-from harmax.train.batches import send
+from harmax.train.old_checkpoint import images_digest
 from harmax.train.vision.augment import CROPS, POLICIES, SQUARES, WORLD, AutoAugment, blank, cut, generator
 from harmax.train.vision.model import IGNORED, Preparation
 from harmax.train.vision.order import Order, Share, evaluation_shares
 from harmax.train.vision.pictures import Pictures, read_pictures
-from harmax.train.vision.spec import FOLDER, GENERATED, VisionSpec
-from harmax.train.world import World
+from harmax.train.vision.settings import FOLDER, GENERATED, VisionSpec
+from harmax.train.world import World, send
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SIDES = {"train": ("train",), "test": ("val", "test")}
@@ -28,25 +28,25 @@ Batches = Iterator[tuple[Tensor, Tensor]]
 
 
 class VisionData(Protocol):
-    """Both sides of a data set, for one of the processes of a run."""
+    """The train and test sides of a data set, for one process of a run."""
 
     classes: tuple[str, ...]
     order: Order
     preparation: Preparation
     test_count: int
-    """Images to test, over all processes."""
-    fingerprint: dict[str, Any]
-    """What the images are, for a run that goes on to compare."""
+    """Number of test images, over all processes."""
+    digests: dict[str, str]
+    """A checksum per split, which a resumed run compares."""
 
     def train(self, first: int) -> Batches:
         """Yield this process's micro-batches from step `first` on: prepared images (B, C, H, W), targets (B,)."""
 
     def test(self) -> Batches:
-        """Yield this process's part of the test images, batches of one shape; a target of -100 does not count."""
+        """Yield this process's part of the test images in batches of one shape; a target of -100 does not count."""
 
 
 class ResidentData:
-    """Images that lie on the device as bytes, and are augmented there."""
+    """Images that are kept on the device as bytes and augmented there."""
 
     def __init__(self, spec: VisionSpec, train: Images, test: Images, world: World) -> None:
         check_classes(train.classes, test.classes, spec.dataset, spec.data)
@@ -59,12 +59,10 @@ class ResidentData:
         if {*train_pixels.shape[1:3], *test_pixels.shape[1:3]} != {side}:
             raise ValueError(
                 f"all images must be squares of one size, got {train_pixels.shape[1:3]} to train on and "
-                f"{test_pixels.shape[1:3]} to test; crop them, or take `dataset` folder, which does."
+                f"{test_pixels.shape[1:3]} to test; crop them, or use --dataset folder, which does."
             )
         self.preparation, self.test_count = measure_channels(train_pixels), len(test.labels)
-        digest = hashlib.sha256(np.ascontiguousarray(train.pixels).data)
-        digest.update(train.labels.tobytes())
-        self.fingerprint = {"images": len(train.labels), "sha256": digest.hexdigest()}
+        self.digests = {"train": _digest(train), "test": _digest(test)}
         around = ((0, 0), (border, border), (border, border), (0, 0))
         self._side, device = side, world.device
         self._train = torch.from_numpy(np.pad(train_pixels, around, mode="reflect")).to(device)
@@ -74,16 +72,18 @@ class ResidentData:
         self._auto_augment = make_auto_augment(spec)
 
     def again(self, spec: VisionSpec) -> "ResidentData":
-        """Return the same images for another run: what lies on the device is shared, order and crops are the spec's."""
+        """Return the same images for another run: pixels are shared, order and crops are those of the settings."""
         if spec.padding != self._spec.padding:
-            raise ValueError(f"`padding` must stay {self._spec.padding}, the border that the images have; load anew.")
+            raise ValueError(
+                f"`padding` must stay {self._spec.padding}, the border that the images have; open the data again."
+            )
         other = copy(self)
         other._spec, other._auto_augment = spec, make_auto_augment(spec)
         other.order = Order(spec, self.order.count, self._world.rank, self._world.size)
         return other
 
     def plain(self, side: str, chosen_N: np.ndarray | None = None) -> Iterator[tuple[Tensor, int]]:
-        """Yield images of "train" or "test" as they are, prepared, in batches of one shape, and how many count.
+        """Yield images of "train" or "test" without augmentation, in batches of one shape, and how many of them count.
 
         Args:
             side: which images.
@@ -119,7 +119,7 @@ class ResidentData:
 
 
 class FolderData:
-    """Pictures in class folders, decoded by other processes, augmented on the device."""
+    """Pictures in class folders, decoded by other processes and augmented on the device."""
 
     def __init__(self, spec: VisionSpec, train: Pictures, test: Pictures, world: World) -> None:
         check_classes(train.classes, test.classes, spec.dataset, spec.data)
@@ -127,7 +127,8 @@ class FolderData:
         self._train, self._test, self.test_count = train, test, len(test)
         self.order = Order(spec, len(train), world.rank, world.size)
         self.preparation = Preparation(IMAGENET_MEAN, IMAGENET_STD, spec.image_size)
-        self.fingerprint = {"images": len(train), "sha256": train.folder.digest()}
+        sides = {"train": train, "test": test}
+        self.digests = {name: images_digest(len(side), side.folder.digest()) for name, side in sides.items()}
         self._auto_augment = make_auto_augment(spec)
 
     def train(self, first: int) -> Batches:
@@ -151,34 +152,34 @@ class FolderData:
 
 
 def open_images(spec: VisionSpec, world: World) -> VisionData:
-    """Open the images of a spec for one process."""
+    """Open the images of a run for one process."""
     if spec.dataset == GENERATED:
         return ResidentData(spec, generate_images(512), generate_images(256, start=512), world)
     if spec.dataset != FOLDER:
         train, test = (load_images(spec.dataset, side, spec.data, complete=not spec.partial) for side in SIDES)
         return ResidentData(spec, train, test, world)
     if spec.data is None:
-        raise ValueError("`data` must name a folder that has train/ and val/ with a sub-folder a class, got none.")
+        raise ValueError("`data` must name a folder that has train/ and val/ with one sub-folder per class, got none.")
     size, seed, flip = spec.image_size, spec.seed, spec.flip
     cropped = Pictures(class_folder(find_side(spec.data, "train")), size=size, seed=seed, flip=flip)
     return FolderData(spec, cropped, Pictures(class_folder(find_side(spec.data, "test")), size=size), world)
 
 
 def find_side(folder: Path, side: str) -> Path:
-    """Return the folder or archive of one side of a data set: train, or val, or test where there is no val."""
+    """Return the folder or archive of one side of a data set; the test side is val/, else test/."""
     for name in SIDES[side]:
         for ending in ("", *ARCHIVES):
             if (path := folder / f"{name}{ending}").exists():
                 return path
     names = " or ".join(f"{name}/" for name in SIDES[side])
     raise ValueError(
-        f"`data` must have {names} (or a .tar of it) with a sub-folder a class, got {str(folder)!r} without; name the "
-        "folder above it."
+        f"`data` must have {names} (or a .tar of it) with one sub-folder per class, got {str(folder)!r} without; "
+        "give the folder above it."
     )
 
 
 def check_classes(train: tuple[str, ...], test: tuple[str, ...], dataset: str, data: Path | None) -> None:
-    """Refuse sides that do not belong together, and a single class, which there is nothing to learn about."""
+    """Refuse sides with different classes, and a data set of a single class."""
     where = f"{dataset} {'' if data is None else data}".strip()
     if len(train) < 2:
         raise ValueError(f"{where} must have at least 2 classes to train on, got {', '.join(train)} alone; add others.")
@@ -186,12 +187,12 @@ def check_classes(train: tuple[str, ...], test: tuple[str, ...], dataset: str, d
         odd = sorted({*train} ^ {*test})[:3]
         raise ValueError(
             f"{where} must have the same classes to train on and to test, got {len(train)} and {len(test)} (for "
-            f"example {', '.join(odd)} on one side only); put them right."
+            f"example {', '.join(odd)} on one side only); correct the folders."
         )
 
 
 def blanked(images: Tensor, spec: VisionSpec, share: Share) -> Tensor:
-    """Blank a square around a random pixel of every image, where the spec wants it."""
+    """Blank a square around a random pixel of every image, if `cutout` is set."""
     if not spec.cutout:
         return images
     size = np.array(images.shape[2:])[:, None]
@@ -204,12 +205,12 @@ def blanked(images: Tensor, spec: VisionSpec, share: Share) -> Tensor:
 
 
 def make_auto_augment(spec: VisionSpec) -> AutoAugment | None:
-    """Return the policy of a spec, if it has one."""
+    """Return the augmentation policy, if there is one."""
     return None if spec.auto_augment == "none" else AutoAugment(spec.auto_augment)
 
 
 def measure_channels(pixels: np.ndarray) -> Preparation:
-    """Return mean and deviation of each channel of images (N, H, W, C), exactly.
+    """Return the exact mean and deviation per channel of images (N, H, W, C).
 
     >>> measure_channels(np.array([0, 255], np.uint8).reshape(2, 1, 1, 1).repeat(3, axis=3)).mean
     (0.5, 0.5, 0.5)
@@ -219,13 +220,15 @@ def measure_channels(pixels: np.ndarray) -> Preparation:
     mean = share @ levels
     std = np.sqrt((share * (levels - mean[:, None]) ** 2).sum(1))
     if not std.all():
-        raise ValueError("training images must not all be of one color in some channel, got such; look at them.")
+        raise ValueError(
+            "training images must differ in every color channel, got a channel with one value; check the images."
+        )
     red, green, blue = map(float, mean)
     return Preparation((red, green, blue), (float(std[0]), float(std[1]), float(std[2])), pixels.shape[1])
 
 
 def generate_images(count: int, *, start: int = 0, classes: int = 4, side: int = 12) -> Images:
-    """Make images up: a colored pattern a class, shifted and covered with noise. They show that everything works."""
+    """Generate images: one colored pattern per class, shifted and noisy. They only show that everything works."""
     patterns = generator(WORLD, 0).integers(60, 196, size=(classes, side, side, 3))
     labels = np.arange(start, start + count) % classes
     pixels = np.empty((count, side, side, 3), np.uint8)
@@ -236,6 +239,12 @@ def generate_images(count: int, *, start: int = 0, classes: int = 4, side: int =
     return Images(pixels, labels.astype(np.int64), tuple(f"pattern {number}" for number in range(classes)))
 
 
+def _digest(images: Images) -> str:
+    found = hashlib.sha256(np.ascontiguousarray(images.pixels).data)
+    found.update(images.labels.tobytes())
+    return images_digest(len(images.labels), found.hexdigest())
+
+
 def _colored(pixels: np.ndarray) -> np.ndarray:
-    """Give gray images three channels that are the same."""
+    """Give gray images three equal channels."""
     return pixels if pixels.ndim == 4 else np.repeat(pixels[..., None], 3, axis=3)

@@ -1,7 +1,7 @@
 """A ResNet with a harmonic or a linear head, its loss, and how it is written and loaded.
 
-After ``import harmax.train.vision.model`` transformers' Auto classes load what a run wrote. A linear head on the usual
-stem is transformers' own ResNet, and needs no harmax.
+After ``import harmax.train.vision.model`` transformers' Auto classes load the model that a run wrote. A linear head on
+the usual stem is transformers' own ResNet and does not need harmax.
 """
 
 # B images, C channels, H rows, W columns, D features, V classes
@@ -19,7 +19,8 @@ from harmax.errors import DamagedError, needs, unknown
 from harmax.files import read_json, write_json
 from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent
 from harmax.heads import HarmonicHead
-from harmax.train.vision.spec import ARCHITECTURES, HEADS, VisionSpec
+from harmax.train.quiet import no_progress_bars
+from harmax.train.vision.settings import ARCHITECTURES, HEADS, VisionSpec
 
 with needs("hf"):
     from transformers import (
@@ -29,14 +30,13 @@ with needs("hf"):
         ResNetForImageClassification,
     )
     from transformers.models.resnet.modeling_resnet import ResNetBasicLayer, ResNetBottleNeckLayer, ResNetConvLayer
-    from transformers.utils import logging
 
 IGNORED = -100
 PREPARATION = "preparation.json"
 
 
 class HarmaxResNetConfig(ResNetConfig):
-    """ResNet's configuration, the head, and the stem.
+    """ResNet's configuration with the head and the stem.
 
     >>> HarmaxResNetConfig(exponent=30.0).exponent
     30.0
@@ -58,13 +58,13 @@ class HarmaxResNetConfig(ResNetConfig):
 
     @property
     def features(self) -> int:
-        """What enters the head: D."""
+        """Number of features that enter the head: D."""
         assert self.hidden_sizes is not None
         return self.hidden_sizes[-1]
 
 
 class HarmaxResNetForImageClassification(ResNetForImageClassification):
-    """Transformers' ResNet with a choice of head and stem; its classes, outputs and keys are the same."""
+    """Transformers' ResNet with a choice of head and stem; outputs and names of weights are the same."""
 
     config: HarmaxResNetConfig
     config_class = HarmaxResNetConfig
@@ -90,7 +90,7 @@ AutoModelForImageClassification.register(HarmaxResNetConfig, HarmaxResNetForImag
 
 
 def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClassification:
-    """Build the model with the weights that its seed gives; both heads start with the same backbone and matrix."""
+    """Build the model with the weights of its seed; both heads start from the same backbone and matrix."""
     names = {index: str(name) for index, name in enumerate(classes)}
     labels = dict(id2label=names, label2id={name: index for index, name in names.items()})
     sizes: dict[str, Any] = {**ARCHITECTURES[spec.model], **labels}
@@ -114,7 +114,7 @@ def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClass
 
 
 def _started(model: ResNetForImageClassification, spec: VisionSpec) -> ResNetForImageClassification:
-    """Say how blocks start, which transformers leaves to BatchNorm's own ones."""
+    """Set how blocks start; transformers leaves BatchNorm at ones."""
     for block in model.modules():
         if isinstance(block, (ResNetBasicLayer, ResNetBottleNeckLayer)):
             last = block.layer[-1].get_parameter("normalization.weight")
@@ -123,26 +123,26 @@ def _started(model: ResNetForImageClassification, spec: VisionSpec) -> ResNetFor
 
 
 def features(model: ResNetForImageClassification, images: Tensor) -> Tensor:
-    """Return what enters the head, (B, D), for prepared images (B, C, H, W)."""
+    """Return the input of the head, (B, D), for prepared images (B, C, H, W)."""
     pooled: Tensor = model.resnet(images).pooler_output
     return pooled.flatten(1)
 
 
 class HeadLoss(nn.Module):
-    """A head with its loss: takes features (B, D) and targets (B,), gives sums over the images.
+    """A head with its loss: from features (B, D) and targets (B,) to sums over the images.
 
-    While it trains: the loss, with its smoothing, and how many were right. While it evaluates: the negative log
-    likelihood, and how many targets were the first and among the first five. A target of -100 counts nothing.
+    In training: the loss with label smoothing, and the number of hits. In evaluation: the negative log likelihood, and
+    the numbers of hits at once and among the first five. A target of -100 does not count.
 
     Args:
-        head: of the model.
-        label_smoothing: of the loss.
-        logit_scale: what a linear head's logits are multiplied by.
+        head: the model's head.
+        label_smoothing: share of the target that is spread evenly over all classes.
+        logit_scale: factor on the logits of a linear head.
         impl: how the harmonic loss is computed, as in `harmonic_loss`.
     """
 
     sharpness: Tensor
-    """The exponent of a harmonic head, the scale of a linear one: on the device, where it is no part of a graph."""
+    """The exponent of a harmonic head or the scale of a linear one. A tensor: one compiled graph serves all values."""
 
     def __init__(
         self, head: nn.Module, *, label_smoothing: float = 0.0, logit_scale: float = 1.0, impl: str = "auto"
@@ -187,16 +187,16 @@ class HeadLoss(nn.Module):
         return self.sharpness * z_BV.float()
 
     def _exponent(self, head: HarmonicHead) -> float | Tensor:
-        # A number would be part of a compiled graph: with a tensor another exponent needs no other graph.
+        # A number would be part of a compiled graph; with a tensor one graph serves every exponent.
         return self.sharpness if self.impl == "eager" else head.exponent
 
 
 class ClassificationLoss(nn.Module):
-    """A model with its loss: takes images (B, C, H, W) and targets (B,), gives the sums of `HeadLoss`.
+    """A model with its loss: from images (B, C, H, W) and targets (B,) to the sums of `HeadLoss`.
 
     Args:
-        model: of `build_model`.
-        settings: of `HeadLoss`.
+        model: from `build_model`.
+        settings: arguments of `HeadLoss`.
     """
 
     def __init__(self, model: ResNetForImageClassification, **settings: Any) -> None:
@@ -216,26 +216,26 @@ class ClassificationLoss(nn.Module):
 
 
 class Preparation(NamedTuple):
-    """How pixels become what a model takes: scaled to 0..1, then less the mean, over the deviation of a channel."""
+    """How pixels become inputs: scaled to 0..1, centered, and divided by the deviation of their channel."""
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     size: int
-    """Pixels of a side."""
+    """Side length, in pixels."""
 
     def __call__(self, images: Tensor) -> Tensor:
         """Prepare images (B, C, H, W) with values in 0..1."""
         return (images - _constant(self.mean, images.device)) / _constant(self.std, images.device)
 
     def prepare(self, pixels: Tensor) -> Tensor:
-        """Prepare images (B, H, W) or (B, H, W, C), uint8, as data sets have them."""
+        """Prepare images (B, H, W) or (B, H, W, C), uint8, as in data sets."""
         colors = pixels if pixels.ndim == 4 else pixels[..., None].expand(*pixels.shape, 3)
         return self(colors.permute(0, 3, 1, 2).float() / 255)
 
 
 @lru_cache(maxsize=64)
 def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """One number a channel, (C, 1, 1), sent once: a GPU would be waited for every time."""
+    """Return one number per channel, (C, 1, 1), copied once: each copy would wait for a GPU."""
     return torch.tensor(values, device=device)[:, None, None]
 
 
@@ -249,36 +249,28 @@ def save_model(
 ) -> None:
     """Write trained weights as a folder that transformers loads, and how its images are prepared.
 
-    A linear head's scale goes into its weight and bias, so that the model has the trained probabilities by itself.
+    A linear head's scale goes into its weight and bias, so that the model alone has the trained probabilities.
     """
     scaled = {name: logit_scale * weights[name] for name in weights if name.startswith("classifier.")}
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # it would break into the line of this run's own progress
-    try:
+    with no_progress_bars():
         model.save_pretrained(folder, state_dict={**weights, **scaled})
-    finally:
-        if shown:
-            logging.enable_progress_bar()
     write_json(folder / PREPARATION, preparation._asdict())
 
 
 def load_classifier(folder: Path | str) -> tuple[ResNetForImageClassification, Preparation]:
-    """Load what a run wrote: the model, ready to predict, and how its images are prepared.
+    """Load a trained classifier: the model, ready to predict, and how its images are prepared.
 
     model, preparation = load_classifier("runs/cifar10/model")
     logits = model(preparation.prepare(pixels)).logits
     """
     path = Path(folder)
     if not (path / "config.json").is_file():
-        raise ValueError(f"`folder` must hold a trained classifier (config.json), got {str(folder)!r}; name RUN/model.")
+        raise ValueError(
+            f"`folder` must hold a trained classifier (config.json), got {str(folder)!r}; give OUTPUT/model."
+        )
     stored = read_json(path / PREPARATION)
     if not isinstance(stored, dict) or stored.keys() != set(Preparation._fields):
         raise DamagedError(f"{path / PREPARATION} must hold {', '.join(Preparation._fields)}; write the model again.")
     preparation = Preparation(tuple(stored["mean"]), tuple(stored["std"]), stored["size"])
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
+    with no_progress_bars():
         return AutoModelForImageClassification.from_pretrained(path).eval(), preparation
-    finally:
-        if shown:
-            logging.enable_progress_bar()

@@ -1,4 +1,4 @@
-"""Pictures of class folders, decoded and cropped by processes of their own."""
+"""Pictures of class folders, decoded and cropped by worker processes."""
 
 # B pictures, H rows, W columns, C channels
 
@@ -18,7 +18,7 @@ from harmax.train.vision.augment import PICTURES, generator, middle_crop, random
 Key = tuple[int, int]
 """A picture's number, and the epoch it is cropped for."""
 Sample = tuple[np.ndarray, int] | str
-"""A square with its label, or what is wrong with the picture."""
+"""A square with its label, or the message that says what is wrong with the picture."""
 
 
 class Pictures(Dataset[Sample]):
@@ -26,9 +26,9 @@ class Pictures(Dataset[Sample]):
 
     Args:
         folder: the pictures.
-        size: pixels of a side of the squares.
-        seed: of random crops; None: the middle.
-        flip: whether random crops are also mirrored, half of them.
+        size: side length of the squares, in pixels.
+        seed: seed of random crops; None: crop the middle.
+        flip: whether half of the random crops are mirrored.
     """
 
     def __init__(self, folder: ClassFolder, *, size: int, seed: int | None = None, flip: bool = False) -> None:
@@ -47,7 +47,7 @@ class Pictures(Dataset[Sample]):
         try:
             picture, label = self.folder[index]
         except DamagedError as error:
-            return str(error)  # an error from another process would bury its words in a trace
+            return str(error)  # an error from another process would hide its message in a traceback
         if self._seed is None:
             return middle_crop(picture, self._size), label
         numbers = generator(PICTURES, self._seed, epoch, index)
@@ -66,7 +66,7 @@ def read_pictures(
         collate_fn=_collate,
         pin_memory=pinned,
         worker_init_fn=_start if workers else None,
-        generator=torch.Generator(),  # else it draws from torch's own numbers
+        generator=torch.Generator(),  # else it draws from torch's own random numbers
     )
     for batch in loader:
         if isinstance(batch, str):
@@ -86,6 +86,6 @@ def _collate(samples: list[Sample]) -> tuple[Tensor, Tensor] | str:
 
 
 def _start(worker: int) -> None:
-    """Leave signals to the process that trains, which still needs its pictures for the step it is in."""
+    """Leave signals to the training process, which still needs pictures for its current step."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)

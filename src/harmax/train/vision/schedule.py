@@ -2,24 +2,24 @@
 
 import math
 
-from harmax.train.vision.spec import VisionSpec
+from harmax.train.vision.settings import VisionSpec
 
 FALL = 0.1
-"""What a milestone multiplies the learning rate by."""
+"""Factor on the learning rate at each milestone."""
 
 
 def learning_rate(spec: VisionSpec, step: int, steps_of_epoch: int) -> float:
-    r"""Warm-up in a straight line, then by milestones, by half a cosine or in a straight line to 0.
+    r"""Return the learning rate of a step: a linear warm-up, then milestones, half a cosine or a straight line to 0.
 
     .. math:: \eta(s) = \eta_{max} \frac{s}{w} \; (s \le w), \qquad
         \eta_{max} \, 0.1^{k}, \quad \tfrac12 \eta_{max} (1 + \cos \pi t) \quad \text{or} \quad \eta_{max} (1 - t)
 
-    with k the milestones that lie behind and t, from 0 to 1, the part of the steps after the warm-up that does.
+    with k the number of milestones passed, and t from 0 to 1 the part of the steps after the warm-up that is done.
 
     Args:
-        spec: has the peak, the warm-up w and the milestones, in epochs.
+        spec: the peak, the warm-up w and the milestones, in epochs.
         step: s, from 1 on.
-        steps_of_epoch: steps of an epoch.
+        steps_of_epoch: steps per epoch.
 
     >>> spec = VisionSpec(lr=0.1)
     >>> [round(learning_rate(spec, 100 * epoch + 1, 100), 6) for epoch in (0, 9, 10, 30, 60, 80)]

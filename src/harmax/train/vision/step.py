@@ -1,9 +1,9 @@
-"""One update of a classifier: what `train_classifier` repeats, and what `harmax bench vision` measures."""
+"""One update of a classifier: what `harmax vision` repeats, and what `harmax bench vision` measures."""
 
 # B images of a micro-batch, C channels, H rows, W columns
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,30 +12,32 @@ from torch import Tensor, nn
 
 from harmax.kernels import auto
 from harmax.kernels.distance import direct_distances
+from harmax.train.checkpoint import training_tensors
 from harmax.train.vision.data import Batches
 from harmax.train.vision.model import ClassificationLoss, build_model, features
 from harmax.train.vision.recording import Recording
-from harmax.train.vision.spec import VisionSpec
-from harmax.train.world import World, spread, without_exchange
+from harmax.train.vision.settings import VisionSpec
+from harmax.train.world import World, autocast, spread, without_exchange
 
 SMALL = 2**26
-"""Largest B * V * D whose differences a compiled loss forms outright, whatever `auto` would take."""
+"""Largest B * V * D for which a compiled loss computes all differences, whatever `auto` would choose."""
 DIRECT = "direct"
-"""A harmonic loss by differences between features and centers; compiled they are never stored."""
+"""A harmonic loss from differences between features and centers; when compiled, these are never stored."""
 NEVER_WAITS = (DIRECT, "triton")
-"""Ways to compute it in which the host does not look at the data, so that a step can be recorded."""
+"""Implementations in which the host does not read the data, so that a step can be recorded."""
 START_IMAGES = 32
-"""Images a class, on average, whose features centers start from."""
+"""Images per class, on average, whose features the centers start from."""
+MOMENTUM = "momentum_buffer"
 
 
 class VisionStep:
     """A model with its loss and its optimizer, on its device; a call is one update.
 
-    Nothing here waits for a GPU, but the step that is recorded, and a harmonic loss that is none of `NEVER_WAITS`.
+    Nothing here waits for a GPU, except the step that is recorded and a harmonic loss that is not in `NEVER_WAITS`.
 
     Args:
         spec: what to train.
-        classes: names of the classes.
+        classes: their names.
         world: the processes that train it.
         impl: how the harmonic loss is computed, as in `harmonic_loss`.
 
@@ -43,24 +45,25 @@ class VisionStep:
         model: the ResNet.
         optimizer: SGD over its parameters.
         batch: images of an update.
-        records: whether its steps become a CUDA graph.
+        records: whether its steps are recorded as a CUDA graph.
     """
 
     def __init__(self, spec: VisionSpec, classes: Sequence[str], world: World, *, impl: str = "auto") -> None:
         self._spec, self._world = spec, world
         if world.device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # shapes stay as they are, so the fastest convolutions are looked for
-        self._turns, self.batch = spec.turns(world.size), spec.batch
+            torch.backends.cudnn.benchmark = (
+                True  # shapes stay the same, so searching for the fastest convolutions pays
+            )
+        self._micro_batches, self.batch = spec.micro_batches(world.size), spec.batch
         self.model = build_model(spec, classes)
         taken = choose_impl(spec, len(classes), world.device) if impl == "auto" else impl
         self._direct = taken == DIRECT
         self._layout = torch.channels_last if spec.channels_last else torch.contiguous_format
-        impl = "eager" if self._direct else impl  # of all implementations that one alone is one graph
+        impl = "eager" if self._direct else impl  # the only implementation that is one graph
         self._loss = ClassificationLoss(
             self.model, label_smoothing=spec.label_smoothing, logit_scale=spec.logit_scale, impl=impl
         )
         self._loss.to(memory_format=self._layout)  # type: ignore[call-overload]  # torch's stubs lack it
-        # Engine and compile are all that it asks of the two.
         self._module: nn.Module = spread(self._loss, spec, world)
         on_gpu, groups = world.device.type == "cuda", parameter_groups(self.model, spec)
         self.optimizer = torch.optim.SGD(
@@ -70,13 +73,13 @@ class VisionStep:
         self._rate = torch.zeros((), device=world.device) if on_gpu else None
         waits = spec.head == "harmonic" and taken not in NEVER_WAITS
         self.records = spec.record and spec.compile and spec.engine == "single" and on_gpu and not waits
-        self._recording = Recording(self._turns, world.device) if self.records else None
+        self._recording = Recording(self._micro_batches, world.device) if self.records else None
 
     def __call__(self, batches: Batches, rate: float) -> Tensor:
         """Take a step; return this process's sums of loss, hits and images, (3,), float64, still on the device.
 
         Args:
-            batches: prepared images (B, C, H, W) and targets (B,) on the device; as many are taken as a step has.
+            batches: prepared images (B, C, H, W) and targets (B,) on the device; a step takes as many as it needs.
             rate: the learning rate.
         """
         if self._rate is not None:
@@ -87,28 +90,30 @@ class VisionStep:
 
     def _update(self, batches: Batches) -> Tensor:
         totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)
-        # Engines average over processes; the sum over all images, divided by their number, is what is wanted.
+        # Engines average over processes; wanted is the sum over all images, divided by their number.
         share = self._world.size / self._spec.batch
-        for turn in range(self._turns):
+        for turn in range(self._micro_batches):
             images, targets_B = next(batches)
-            with without_exchange(self._module, last=turn == self._turns - 1):
+            with without_exchange(self._module, last=turn == self._micro_batches - 1):
                 loss, hits = self._compute(self._module, images, targets_B)
                 (loss * share).backward()
             totals[:2] += torch.stack([loss.detach(), hits[0]])
-        totals[2].fill_(self._turns * self._spec.micro_batch)  # a number that is assigned would be copied from the host
+        totals[2].fill_(
+            self._micro_batches * self._spec.micro_batch
+        )  # a number that is assigned would be copied from the host
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return totals
 
     @torch.no_grad()
     def start_centers(self, batches: Batches, micro_batches: int) -> None:
-        """Put every center on the mean of its class's features, as they are before the first step, in all processes.
+        """Move every center to the mean of its class's features before the first step, over all processes.
 
-        A class that is not among the images keeps its center.
+        A class without images keeps its center.
 
         Args:
             batches: as for a step.
-            micro_batches: how many to take, at most; fewer once there are `START_IMAGES` a class.
+            micro_batches: the largest number to use; fewer are used once there are `START_IMAGES` per class.
         """
         head: Any = self.model.classifier[1]
         centers_VD: Tensor = head.weight
@@ -118,8 +123,8 @@ class VisionStep:
         counts_V = torch.zeros(classes, dtype=torch.float64, device=self._world.device)
         for _ in range(min(micro_batches, enough)):
             images, targets_B = next(batches)
-            with self._precision():
-                # Not the compiled call: a graph for a few batches without a backward pass is not worth its making.
+            with autocast(self._spec.dtype, self._world.device):
+                # Not the compiled call: a graph for a few batches without a backward pass is not worth compiling.
                 hidden = self.model.resnet.forward(images.contiguous(memory_format=self._layout))
             sums_VD.index_add_(0, targets_B, hidden.pooler_output.flatten(1).double())
             counts_V += torch.bincount(targets_B, minlength=classes)
@@ -141,7 +146,7 @@ class VisionStep:
 
     @torch.no_grad()
     def features(self, batches: Iterator[tuple[Tensor, int]]) -> Tensor:
-        """Return what enters the head, (N, D), float32, as an evaluation computes it.
+        """Return the inputs of the head, (N, D), float32, as an evaluation computes them.
 
         Args:
             batches: prepared images (B, C, H, W), all of one shape, and how many of them count.
@@ -149,7 +154,7 @@ class VisionStep:
         self._loss.eval()
         found = []
         for images, count in batches:
-            with self._precision():
+            with autocast(self._spec.dtype, self._world.device):
                 x_BD = features(self.model, images.contiguous(memory_format=self._layout))
             found.append(x_BD[:count].float())
         self._loss.train()
@@ -157,28 +162,34 @@ class VisionStep:
 
     @torch.no_grad()
     def logits(self, x_ND: Tensor) -> Tensor:
-        """Return the logits of features that `features` gave, (N, V), float32."""
+        """Return the logits of features from `features`, (N, V), float32."""
         return self._loss.head_loss.logits(x_ND)
 
     def share_statistics(self) -> None:
-        """Give all processes the running statistics of the first, which every step starts from anyway."""
+        """Give all processes the running statistics of the first one, from which every step starts anyway."""
         if self._world.size > 1:
             for buffer in self.model.buffers():
                 dist.broadcast(buffer, 0)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """Return views of everything that training changes; every process must call this."""
+        self.share_statistics()
+        moments = {"momentum": MOMENTUM} if self._spec.momentum else {}
+        return training_tensors(self.model.state_dict(keep_vars=True), self.optimizer, moments)
+
+    def make_moments(self, step: int) -> None:
+        """Give SGD the momentum that it makes itself at its first step; without momentum there is none."""
+        for parameter in self.model.parameters() if self._spec.momentum else ():
+            self.optimizer.state[parameter][MOMENTUM] = torch.zeros_like(parameter)
+
     def _compute(self, module: nn.Module, images: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
-        with self._precision(), direct_distances() if self._direct else nullcontext():
+        with autocast(self._spec.dtype, self._world.device), direct_distances() if self._direct else nullcontext():
             loss, hits = module(images.contiguous(memory_format=self._layout), targets_B)
         return loss, hits
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self._spec.dtype == "float32":
-            return nullcontext()
-        return torch.autocast(self._world.device.type, dtype=torch.bfloat16)
-
 
 def choose_impl(spec: VisionSpec, classes: int, device: torch.device) -> str:
-    """Name how a harmonic loss is computed: `DIRECT`, or an implementation of `harmonic_loss`.
+    """Choose how a harmonic loss is computed: `DIRECT`, or an implementation of `harmonic_loss`.
 
     >>> choose_impl(VisionSpec(micro_batch=256), 200, torch.device("cuda"))
     'direct'
@@ -187,12 +198,12 @@ def choose_impl(spec: VisionSpec, classes: int, device: torch.device) -> str:
     """
     usual = auto(spec.micro_batch, classes, device, dtype=torch.bfloat16 if spec.dtype == "bf16" else torch.float32)
     small = spec.micro_batch * classes * spec.features <= SMALL
-    # On a GPU `eager` would wait for the data, and so few differences take no time.
+    # On a GPU `eager` would wait for the data, and so few differences take hardly any time.
     return DIRECT if spec.compile and (small or (usual == "eager" and device.type == "cuda")) else usual
 
 
 def parameter_groups(model: nn.Module, spec: VisionSpec) -> list[dict[str, Any]]:
-    """Split the parameters into those that decay and those that the spec takes out."""
+    """Split the parameters into those that decay and those that the settings exclude."""
     centers = model.get_parameter("classifier.1.weight")
     decayed: list[nn.Parameter] = []
     others: list[nn.Parameter] = []

@@ -1,200 +1,123 @@
-"""Training of a classifier, step by step: `VisionTraining` opens or resumes a run, `run` trains to its end.
+"""The recipe that trains an image classifier.
 
 On one GPU, on many, on a laptop:
 
     harmax vision cifar10 --output runs/cifar10
     torchrun --nproc-per-node 8 -m harmax vision imagenet --data imagenet --micro-batch 32 --engine ddp --output runs/r
     harmax vision smoke --output runs/smoke
-
-An output folder holds checkpoints/, metrics.jsonl (one line a logged step) and, at the end, model/ for transformers.
 """
 
 import math
-import os
-import shutil
-import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from harmax.files import from_json
-from harmax.train.checkpoint_folder import find_checkpoints
-from harmax.train.interrupt import Interrupts
-from harmax.train.metrics import MetricsFile, memory_gib
-from harmax.train.vision.checkpoint import check_checkpoint, count_non_finite, load_checkpoint, save_checkpoint
-from harmax.train.vision.data import VisionData, open_images
+from harmax.train.loop import train
+from harmax.train.recipe import NonFiniteError, Recipe
+from harmax.train.vision.data import Batches, VisionData, open_images
 from harmax.train.vision.model import save_model
 from harmax.train.vision.schedule import learning_rate
-from harmax.train.vision.spec import VisionSpec
+from harmax.train.vision.settings import ALTERABLE, VisionSpec
 from harmax.train.vision.step import VisionStep
-from harmax.train.world import World, joined
+from harmax.train.world import World
 
-Progress = Callable[[dict[str, Any]], object]
-
-
-def train_classifier(
-    spec: VisionSpec, output: Path | str, *, device: str | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Train a spec into a folder, from its last checkpoint where it has one, and return the last line of metrics.
-
-    Args:
-        spec: what to train; `VISION_PRESETS` has some.
-        output: the run's folder.
-        device: cpu, cuda or cuda:1; None: a GPU where there is one. Under torchrun each process has its own.
-        progress: is called on the first process with each line of metrics.
-    """
-    with joined(spec, device) as world:
-        return VisionTraining(spec, output, world).run(progress)
+if TYPE_CHECKING:
+    from transformers import ResNetForImageClassification
 
 
-class VisionTraining:
-    """A run that is ready for its next step.
+class VisionRecipe(Recipe):
+    """A ResNet that learns to classify images.
 
     Args:
         spec: what to train.
-        output: the run's folder.
         world: the processes that train it.
-        data: its images; None: what the spec says.
-
-    Attributes:
-        step: updates done.
-        steps: updates of the whole run.
-        saved: those that the last checkpoint holds.
-        model: the ResNet.
-        cautions: what to know before a long run; none yet.
+        data: the images; None: those that the specification names.
     """
 
-    cautions: tuple[str, ...] = ()
+    task, alterable, logs_checkpoints = "vision", ALTERABLE, False
+    spec: VisionSpec
+    step: VisionStep
+    model: "ResNetForImageClassification"
+    data: VisionData
 
-    def __init__(self, spec: VisionSpec, output: Path | str, world: World, *, data: VisionData | None = None) -> None:
-        self.spec, self.output, self.world = spec, Path(output), world
-        spec.turns(world.size)  # refuses what does not divide before anything is read
-        found = find_checkpoints(self.output / "checkpoints")
-        self.data = open_images(spec, world) if data is None else data
-        if found:
-            check_checkpoint(found[-1], spec, self.data.fingerprint)
-        self.steps, self.step = self.data.order.steps, 0
-        self._update = VisionStep(spec, self.data.classes, world)
-        self.model = self._update.model
-        self._totals = torch.zeros(3, dtype=torch.float64, device=world.device)
-        if found:
-            optimizer, totals = self._update.optimizer, self._totals
-            load_checkpoint(found[-1], model=self.model, optimizer=optimizer, totals=totals, world=world)
-            self.step = found[-1].step
-        elif spec.center_start == "means":
-            order = self.data.order
-            self._update.start_centers(self.data.train(1), order.steps_of_epoch * spec.turns(world.size))
-        self.saved = self.step
-        self._metrics = MetricsFile(self.output / "metrics.jsonl", self.step) if world.leads else None
+    def __init__(self, spec: VisionSpec, world: World, *, data: VisionData | None = None) -> None:
+        spec.micro_batches(world.size)  # refuses what does not divide before anything is read
+        self.spec, self.world, self.units, self._given = spec, world, spec.batch, data
+        self._batches: Batches | None = None
+        # Loss, hits and images since the last line of metrics.
+        self._sums = torch.zeros(3, dtype=torch.float64, device=world.device)
+        self._step = 0
 
-    def run(self, progress: Progress | None = None) -> dict[str, Any]:
-        """Train to the last step, write the model, and return the last line of metrics.
+    def open_data(self, output: Path) -> dict[str, str]:
+        """Open the images."""
+        self.data = open_images(self.spec, self.world) if self._given is None else self._given
+        self.steps = self.data.order.steps
+        self.evaluate_every = self.spec.evaluate_every * self.data.order.steps_of_epoch
+        return self.data.digests
 
-        The first Ctrl-C writes a checkpoint and raises KeyboardInterrupt, the second one does not wait for it.
-        """
-        spec, world, of_epoch = self.spec, self.world, self.data.order.steps_of_epoch
-        record: dict[str, Any] = self._last_line()
-        batches, clock, timed = self.data.train(self.step + 1), time.perf_counter(), 0
-        with Interrupts(patient=world.size > 1) as interrupts:
-            while self.step < self.steps:
-                self.step, timed = self.step + 1, timed + 1
-                rate = learning_rate(spec, self.step, of_epoch)
-                self._totals += self._update(batches, rate)
-                evaluates = self._is_due(spec.evaluate_every * of_epoch)
-                saves = self._is_due(spec.checkpoint_every)
-                logs = evaluates or self.step == 1 or self._is_due(spec.log_every)
-                # Processes agree to stop where they meet anyway; one alone can stop at once.
-                if not (logs or saves) and (world.size > 1 or not interrupts.wanted):
-                    continue
-                totals, wanted = self._gather(interrupts.wanted)
-                speed = timed * spec.batch / (time.perf_counter() - clock)
-                if logs:
-                    record = self._record(totals, rate, speed, evaluates)
-                    if self._metrics is not None:
-                        self._metrics.add(record)
-                        if progress is not None:
-                            progress(record)
-                if saves or wanted:
-                    self._save()
-                if wanted:
-                    raise KeyboardInterrupt
-                clock, timed = time.perf_counter(), 0  # evaluations and checkpoints do not count as training
-        self._save()
-        self._write_model()
-        return record
+    def verify_data(self) -> None:
+        """Do nothing more: the checksums of `open_data` are those of the pixels, or of all names and sizes of files."""
+
+    def build(self) -> None:
+        """Build the ResNet and SGD."""
+        self.step = VisionStep(self.spec, self.data.classes, self.world)
+        self.model = self.step.model
+
+    def start(self, position: dict[str, Any] | None) -> None:
+        """Place the centers on class means where the settings say so, or continue the sums of a checkpoint."""
+        if position is not None:
+            self._keep([float(value) for value in position["sums"]])
+        elif self.spec.center_start == "means":
+            micro_batches = self.data.order.steps_of_epoch * self.spec.micro_batches(self.world.size)
+            self.step.start_centers(self.data.train(1), micro_batches)
+
+    def update(self, step: int) -> float:
+        """Take a step."""
+        if self._batches is None:
+            self._batches = self.data.train(step)
+        self._step, rate = step, learning_rate(self.spec, step, self.data.order.steps_of_epoch)
+        self._sums += self.step(self._batches, rate)
+        return rate
+
+    def gather(self, wants_stop: bool) -> bool:
+        """Add up the sums on the first process."""
+        sums = torch.cat([self._sums, self._sums.new_tensor([wants_stop])])
+        *sums_of_all, stops = self.world.total(sums).tolist()
+        self._keep(sums_of_all)
+        if not math.isfinite(sums_of_all[0]):
+            raise NonFiniteError(f"non-finite loss at step {self._step} or shortly before")
+        return stops > 0
+
+    def measured(self, speed: float) -> dict[str, Any]:
+        """Return mean loss and accuracy since the last line of metrics, and images per second."""
+        loss, hits, images = self.position["sums"]
+        self._keep([0.0, 0.0, 0.0])
+        epoch = self._step / self.data.order.steps_of_epoch
+        return {"epoch": epoch, "loss": loss / images, "accuracy": hits / images, "images_per_s": speed}
 
     def evaluate(self) -> dict[str, float]:
-        """Negative log likelihood and shares of the test images that are right, at once and among five."""
-        count = self.data.test_count
-        loss, first, five = (self.world.total(self._update.evaluate(self.data.test())) / count).tolist()
+        """Return the mean loss and the shares of test images that are right at once and among the first five."""
+        sums = self.world.total(self.step.evaluate(self.data.test()))
+        loss, first, five = (sums / self.data.test_count).tolist()
         return {"val_loss": loss, "top1": first, **({"top5": five} if len(self.data.classes) > 5 else {})}
 
-    def _gather(self, wanted: bool) -> tuple[list[float], bool]:
-        """Add up on the first process what all have summed; return it, and whether one of them wants to stop."""
-        sums = torch.cat([self._totals, self._totals.new_tensor([wanted])])
-        *totals, stops = self.world.total(sums).tolist()
-        self._totals.copy_(self._totals.new_tensor(totals) if self.world.leads else torch.zeros_like(self._totals))
-        if not math.isfinite(totals[0]):
-            raise FloatingPointError(
-                f"the loss must be finite, got {totals[0]} at step {self.step} or a little before; the checkpoint of "
-                f"step {self.saved} is kept: take a smaller `lr` or a longer `warmup`, and another output folder."
-            )
-        return totals, stops > 0
+    def weights(self) -> dict[str, Tensor]:
+        """Copy parameters and running statistics to main memory."""
+        return {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
 
-    def _last_line(self) -> dict[str, Any]:
-        """What a run that is at its end already has to say."""
-        lines = self._metrics.path.read_bytes().splitlines() if self._metrics is not None else []
-        return dict(from_json(lines[-1])) if lines else {"step": self.step}
+    def write_model(self, weights: dict[str, Tensor], folder: Path) -> None:
+        """Write the ResNet for transformers, and how its images are prepared."""
+        save_model(self.model, weights, self.data.preparation, folder, logit_scale=self.spec.logit_scale)
 
-    def _is_due(self, every: int) -> bool:
-        return self.step == self.steps or (every > 0 and self.step % every == 0)
+    def _keep(self, sums: list[float]) -> None:
+        """Let the first process hold the sums of all; the order of the images needs no position besides the step."""
+        self.position = {"sums": sums}
+        self._sums.copy_(self._sums.new_tensor(sums) * self.world.leads)
 
-    def _record(self, totals: list[float], rate: float, speed: float, evaluates: bool) -> dict[str, Any]:
-        """Return a line of metrics: what was computed since the last line, then what it cost."""
-        spec, (loss, hits, images) = self.spec, totals
-        self._totals.zero_()
-        return {
-            "step": self.step,
-            "epoch": self.step / self.data.order.steps_of_epoch,
-            "loss": loss / images,
-            "accuracy": hits / images,
-            **(self.evaluate() if evaluates else {}),
-            "lr": rate,
-            "images_per_s": speed,
-            "memory_gib": memory_gib(self.world.device),
-            "seconds_left": (self.steps - self.step) * spec.batch / speed,
-        }
 
-    def _save(self) -> None:
-        if self.saved == self.step:
-            return
-        model, optimizer = self.model, self._update.optimizer
-        if broken := count_non_finite(model, optimizer, self._totals):
-            raise FloatingPointError(
-                f"weights must be finite, got {broken} tensors that are not at step {self.step}; the checkpoint of "
-                f"step {self.saved} is kept: take a smaller `lr` or a longer `warmup`, and another output folder."
-            )
-        save_checkpoint(
-            self.output / "checkpoints",
-            self.step,
-            spec=self.spec,
-            model=model,
-            optimizer=optimizer,
-            totals=self._totals,
-            fingerprint=self.data.fingerprint,
-            world=self.world,
-        )
-        self.saved = self.step
-
-    def _write_model(self) -> None:
-        if self.world.leads:
-            target, partial = self.output / "model", self.output / ".model.partial"
-            shutil.rmtree(partial, ignore_errors=True)
-            weights = {name: tensor.cpu().contiguous() for name, tensor in self.model.state_dict().items()}
-            scale = self.spec.logit_scale
-            save_model(self.model, weights, self.data.preparation, partial, logit_scale=scale)
-            shutil.rmtree(target, ignore_errors=True)
-            os.replace(partial, target)
-        self.world.wait()
+train_classifier = partial(train, VisionRecipe)
+"""Train an image classifier: `train_classifier(spec, output)`. The other arguments are those of
+`harmax.train.loop.train`."""

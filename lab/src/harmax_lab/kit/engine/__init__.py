@@ -1,4 +1,4 @@
-"""Where work runs: `run` resolves an experiment, opens its folder, and hands the pending cells to an engine."""
+"""Where work runs: `run` opens an experiment's folder and gives the pending cells to an engine."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ class Engine(NamedTuple):
     execute: Callable[..., None]
     """Runs cells, as `local.execute` does."""
     choose_device: Callable[[str | None], str | None]
-    """Returns the device that is wanted, or the best one; refuses what the engine cannot have, before any work."""
+    """Returns the device that is asked for, or the best one; raises where the engine cannot have it."""
 
 
 ENGINES: dict[str, Engine] = {
@@ -58,10 +58,10 @@ def run(
         folder: where run folders live.
         device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it
             (with Ray, in the cluster).
-        cells: only those that have these fields ("dataset=cifar10,stage=final"; * stands for anything): several
-            processes can so share the work of one run, each with a part of its own.
+        cells: only cells with these fields ("dataset=cifar10,stage=final"; * stands for anything). Several processes
+            can share one run this way, each with a part of its own.
         retry: whether cells that failed before are tried again.
-        progress: called with an `Event` whenever there is something to tell.
+        progress: called with an `Event` whenever the run has moved on.
     """
     if smoke and profile not in (None, "smoke"):
         raise ValueError(f"`profile` must be 'smoke' or None with `smoke=True`, got {profile!r}; give one of the two.")
@@ -108,7 +108,7 @@ def run(
 
 
 def matching(names: Collection[str], pattern: str | None) -> set[str]:
-    """Return the names that have all fields of a pattern, in which * stands for anything; refuse one that none has.
+    """Return the names of the cells that have all fields of a pattern, in which * stands for anything.
 
     >>> sorted(matching(["task=lattice,seed=1", "task=lattice,seed=10"], "seed=1"))
     ['task=lattice,seed=1']
@@ -118,18 +118,16 @@ def matching(names: Collection[str], pattern: str | None) -> set[str]:
     wanted = pattern.split(",")
     found = {name for name in names if all(any(fnmatchcase(field, one) for field in name.split(",")) for one in wanted)}
     if not found:
-        example = next(iter(names), "")
-        raise ValueError(f"`cells` must be fields that a cell has, as {example!r} has its own, got {pattern!r}.")
+        fields = dict.fromkeys(field.partition("=")[0] for name in names for field in name.split(","))
+        raise ValueError(f"no cell matches {pattern!r}; this experiment's cells have the fields {', '.join(fields)}.")
     return found
 
 
 def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str | None:
-    """Return where an experiment computes: on the device that is wanted, if it and the engine can; None: to be seen."""
+    """Return where an experiment computes; None where the engine decides later. Raise where it cannot."""
     device = ENGINES[engine].choose_device(wanted)
     if experiment.accelerated or device == "cpu":
         return device
     if wanted is None:
         return "cpu"
-    raise ValueError(
-        f"`device` must be cpu for `{experiment.name}`, which uses no other, got {wanted!r}; leave it out."
-    )
+    raise ValueError(f"`{experiment.name}` computes on the CPU only, got device {wanted!r}; leave `device` out.")

@@ -1,4 +1,4 @@
-"""What every engine keeps: cells are stored as they come, counted, and told of."""
+"""What every engine does with results: store each cell as it comes, count it, and report progress."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -14,7 +14,7 @@ C = TypeVar("C", bound=Cell)
 
 @dataclass(frozen=True)
 class Event:
-    """How far a run is: finished, failed and all cells, the fraction done, and what happens now."""
+    """How far a run is: cells finished, failed and in total, the fraction done, and what happens now."""
 
     experiment: str
     done: int
@@ -32,7 +32,7 @@ class Ledger(Generic[S, C]):
         spec: its settings.
         run: where results go.
         names: the cells to run.
-        progress: called with an `Event` whenever there is something to tell.
+        progress: called with an `Event` whenever the run has moved on.
     """
 
     def __init__(
@@ -62,20 +62,20 @@ class Ledger(Generic[S, C]):
         return part
 
     def settle(self, part: "Part[C]") -> None:
-        """End some cells, whatever became of them."""
+        """Close a part, whether its cells finished or failed."""
         self._open.remove(part)
         self._settled += part.size
         self.tell("")
 
     def tell(self, message: str) -> None:
-        """Say how far the run is."""
+        """Report how far the run is."""
         within = sum(part.fraction * part.size for part in self._open)
         fraction = min(1.0, (self._settled + within) / self._total) if self._total else 1.0
         self._progress(Event(self.experiment.name, self.done, self.failed, self._total, fraction, message))
 
 
 class Part(Generic[C]):
-    """Cells of one group that are computed together: end it with `close` or `fail`."""
+    """Cells of one group that are computed together; end the part with `close` or `fail`."""
 
     def __init__(self, ledger: Ledger[S, C], cells: Sequence[C], key: str, *, others: set[str]) -> None:
         self._ledger, self._key, self._others = ledger, key, others
@@ -85,7 +85,7 @@ class Part(Generic[C]):
         """A folder for partial state, which all parts of a group share."""
 
     def report(self, fraction: float, message: str = "", /) -> None:
-        """Say how far these cells are."""
+        """Report how far these cells are."""
         self.fraction = fraction
         self._ledger.tell(message or self._name)
 
@@ -96,10 +96,10 @@ class Part(Generic[C]):
         self._ledger.done += 1
 
     def close(self) -> None:
-        """End it; a cell without a result has failed."""
+        """End the part; a cell without a result has failed."""
         if self._missing:
             name = self._ledger.experiment.name
-            self.fail(f"RuntimeError: `{name}` must give a result for every cell; none came for {self._missing}.")
+            self.fail(f"RuntimeError: `{name}` gave no result for the cells {sorted(self._missing)}.")
             return
         # Not while another part, call or process has cells of the group to do.
         if not (self._others and self._others & set(self._ledger.run.pending)):
@@ -107,7 +107,7 @@ class Part(Generic[C]):
         self._ledger.settle(self)
 
     def fail(self, error: str) -> None:
-        """End it with an error: cells that are missing have failed."""
+        """End the part with an error: its cells without a result have failed."""
         for name in sorted(self._missing):
             self._ledger.run.fail(name, error)
             self._ledger.failed += 1
@@ -115,12 +115,12 @@ class Part(Generic[C]):
 
 
 class Stopwatch:
-    """Seconds since the last cell: of cells computed together the first bears the time of all, and the sum is right."""
+    """Seconds since the last cell. Of cells computed together the first one gets the time of all."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     def __call__(self) -> float:
-        """Return them, and begin anew."""
+        """Return the seconds, and start again from 0."""
         before, self._since = self._since, time.perf_counter()
         return self._since - before

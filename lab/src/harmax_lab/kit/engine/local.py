@@ -1,4 +1,4 @@
-"""The engine that needs nothing: pending cells run in this process, one group after the other."""
+"""The engine without requirements: pending cells run in this process, one group after the other."""
 
 import traceback
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ def execute(
     device: str,
     progress: Callable[[Event], None],
 ) -> None:
-    """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished."""
+    """Run the named cells. A failure is recorded and the others go on; an interrupt keeps what is finished."""
     run.record_environment(device)
     ledger = Ledger(experiment, spec, run, names, progress)
     for group in ledger.groups:

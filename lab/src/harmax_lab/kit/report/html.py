@@ -128,7 +128,7 @@ def _section(experiment: Experiment[Any, Any], run: Run | None) -> Section:
     summary = experiment.judge(results)
     verdicts = {verdict.claim: verdict for verdict in summary.verdicts}
     with house_style():
-        pictures = experiment.draw(spec, results) if experiment.old_figures else experiment.figures(results)
+        pictures = experiment.figures(results)
     judged = tuple((claim, verdicts[claim.id]) for claim in experiment.claims)
     return Section(experiment, command_of(run), run, results, summary, judged, pictures)
 

@@ -8,23 +8,29 @@ theorems. Every head is trained by full-batch gradient descent with one constant
 data gradient descent is the case in which cross-entropy's growth is known: |W| rises with the logarithm of the step and
 W / |W| tends to the widest margin. Adam, which divides by the size of a gradient that fades away, would hide both.
 
-training.py has the data, the heads and the descent; measures.py what is measured on them; claims.py the claims and
-their judges; figures.py the pictures.
+separable.py has the data, the heads and the descent; measures.py what is measured on them; figures.py the pictures.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from harmax.analysis import Interval, bootstrap_interval
+from harmax.figures import HEAD_STYLES
+from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Experiment, Progress
+from harmax_lab.kit.judges import Judge
+from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.toy.theory.claims import CLAIMS, summarize
+from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.toy.theory.figures import figures
 from harmax_lab.toy.theory.measures import class_spread, growth, hull_distance, stationarity
-from harmax_lab.toy.theory.training import (
+from harmax_lab.toy.theory.separable import (
+    ARMS,
+    CROSS_ENTROPY,
     HARMONIC,
     PLANE,
     Blobs,
@@ -39,6 +45,9 @@ from harmax_lab.toy.theory.training import (
     scores_of,
     train,
 )
+
+STILL_GROWING, STOPPED, FLAT = 0.02, 1e-6, 1e-8
+MATCHES, CLOSE_TO_MATCH = 1e-6, 1e-2  # residuals, in units of the classes' spread
 
 
 def run_cells(
@@ -107,12 +116,289 @@ def error_rate(arm: str, points: Tensor, target: Tensor, weight: Tensor, bias: T
     return float((scores_of(arm, points, weight, bias).argmax(-1) != target).double().mean())
 
 
+def gaps(spec: TheorySpec, cell: TheoryCell, result: CellResult) -> dict[str, float]:
+    """Return by how much error and loss are larger on the test points than on the training points."""
+    found = result.metrics
+    return {
+        "error_gap": float(found["test_error"] - found["train_error"]),
+        "loss_gap": float(found["test_loss"] - found["loss"]),
+    }
+
+
+def _medians(results: Results, metric: str, arms: Sequence[str] = ARMS) -> dict[tuple[str, int], Interval]:
+    """Return the median over seeds by head and size, and its interval."""
+    return {
+        (at.arm, at.samples): bootstrap_interval(results.where(arm=at.arm, samples=at.samples).metric(metric).values)
+        for at in combinations(arm=arms, samples=_sizes(results))
+    }
+
+
+def _sizes(results: Results) -> list[int]:
+    return sorted(results.distinct("samples"))
+
+
+def _plain(found: Interval) -> dict[str, float]:
+    # Summaries on disk say which statistic it is.
+    return {"median": found.estimate, "low": found.low, "high": found.high}
+
+
+def _named(what: str, intervals: Mapping[tuple[str, int], Interval], sizes: bool = True) -> dict[str, Any]:
+    return {f"{what}_{arm}" + f"_m{m}" * sizes: _plain(found) for (arm, m), found in intervals.items()}
+
+
+def _all_below(intervals: Sequence[Interval], limit: float) -> bool | None:
+    above = [one.above(limit) for one in intervals]
+    return False if True in above else None if None in above else True
+
+
+def _by_size(intervals: Mapping[tuple[str, int], Interval], form: str) -> str:
+    words: dict[str, list[str]] = {}
+    for (arm, m), found in intervals.items():
+        words.setdefault(HEAD_STYLES[arm].label, []).append(f"{found.estimate:{form}} (m = {m})")
+    return "; ".join(f"{label} {', '.join(some)}" for label, some in words.items())
+
+
+def _judge_finite(results: Results) -> Finding:
+    growth, gradient = max(map(abs, results.metric("late"))), max(results.metric("gradient_norm"))
+    largest = max(_sizes(results))
+    norms = _medians(results.where(samples=largest), "weight_norm", HARMONIC)
+    stopped = growth < STOPPED and gradient < FLAT
+    return Finding(
+        stopped,
+        f"Over the last decade of steps no |W| of {len(results)} runs changed by more than {growth:.1e} of itself, and "
+        f"no gradient norm ends above {gradient:.1e}{': an interior minimum, with the data held fixed' * stopped}. "
+        f"|W| at m = {largest}: " + "; ".join(f"{HEAD_STYLES[arm].label} {n}" for (arm, _), n in norms.items()) + ".",
+        {"largest_late_change": growth, "largest_gradient_norm": gradient, **_named("weight_norm", norms, sizes=False)},
+    )
+
+
+def _judge_growth(results: Results) -> Finding:
+    largest = results.where(samples=max(_sizes(results)))
+    late, slopes = (_medians(largest, metric, CROSS_ENTROPY) for metric in ("late", "slope"))
+    least, straight = min(results.metric("late")), min(results.metric("straightness"))
+    gradient = max(results.metric("gradient_norm"))
+    words = [
+        f"{slopes[key]} per tenfold steps, in the last decade by {late[key]} of itself ({HEAD_STYLES[key[0]].label})"
+        for key in slopes
+    ]
+    return Finding(
+        least > STILL_GROWING,
+        f"At m = {max(_sizes(results))} |W| rises by {'; '.join(words)}. The least growth of {len(results)} runs is "
+        f"{least:.2f}. Against log step the worst straight line has R^2 {straight:.4f}. The gradient only fades: no "
+        f"finite W makes it zero, and its norm still is up to {gradient:.1e}.",
+        {
+            **_named("slope_per_decade", slopes, sizes=False),
+            **_named("late_growth", late, sizes=False),
+            "least_late_growth": least,
+            "least_straightness": straight,
+            "largest_gradient_norm": gradient,
+        },
+    )
+
+
+def _bound_ratios(results: Results, harmonic: str = "harmonic") -> dict[tuple[str, int], Interval]:
+    """Return the harmonic bound over cross-entropy's, paired by seed, for each opponent and size."""
+    return {
+        (at.arm, at.samples): bootstrap_interval(
+            [
+                ours / theirs
+                for ours, theirs in results.where(samples=at.samples).pairs("bound", "arm", harmonic, at.arm).values()
+            ]
+        )
+        for at in combinations(arm=CROSS_ENTROPY, samples=_sizes(results))
+    }
+
+
+def _judge_bound(results: Results) -> Finding:
+    ratios = _bound_ratios(results)
+    two = [ratio.estimate for ratio in _bound_ratios(results, "harmonic_2").values()]
+    harmonic = results.where(arm=HARMONIC).metric("margin")
+    lost = sum(margin <= 0 for margin in harmonic)
+    words = [f"against {HEAD_STYLES[arm].label}, m = {m}: {ratio}" for (arm, m), ratio in ratios.items()]
+    return Finding(
+        _all_below(list(ratios.values()), 1),
+        f"Harmonic bound over cross-entropy's on the same data, median and 95 % interval: {'; '.join(words)}. With "
+        f"exponent 2 the medians are {min(two):.3g} to {max(two):.3g}. {lost} of {len(harmonic)} harmonic runs leave a "
+        "training point on the wrong side, where the bound says nothing. |W| / gamma does not change when W is scaled, "
+        "so its growing norm costs cross-entropy nothing: under gradient descent its direction tends to the widest "
+        "margin, and |W| / gamma to the smallest value that a linear head without a bias can have.",
+        {**_named("ratio", ratios), "harmonic_runs_without_margin": lost, "harmonic_runs": len(harmonic)},
+    )
+
+
+def _judge_vacuous(results: Results) -> Finding:
+    bounds = _medians(results, "bound")
+    return Finding(
+        _all_below([found for (arm, _), found in bounds.items() if arm == "harmonic"], 1),
+        f"Median bounds: {_by_size(bounds, '.2f')}. The largest measured gap of {len(results)} runs is "
+        f"{max(results.metric('error_gap')):.3f}.",
+        _named("bound", bounds),
+    )
+
+
+def _agreement(results: Results, gap: str) -> Interval:
+    """Return, over seeds, the share of comparisons in which the smaller bound has the smaller gap, ties left out."""
+    shares = []
+    for seed in sorted(results.distinct("seed")):
+        agree = []
+        for at in combinations(samples=_sizes(results), arm=CROSS_ENTROPY):
+            own = results.where(seed=seed, samples=at.samples)
+            ours, theirs = (
+                own.where(arm=arm).take(lambda cell, r: r.metrics).values[0] for arm in ("harmonic", at.arm)
+            )
+            if difference := ours[gap] - theirs[gap]:
+                agree.append((ours["bound"] < theirs["bound"]) == (difference < 0))
+        if agree:
+            shares.append(sum(agree) / len(agree))
+    return bootstrap_interval(shares) if shares else Interval(0.5, 0.0, 1.0)
+
+
+def _judge_order(results: Results) -> Finding:
+    errors, losses = (_agreement(results, gap) for gap in ("error_gap", "loss_gap"))
+    found = {gap: _medians(results, gap) for gap in ("error_gap", "loss_gap")}
+    return Finding(
+        errors.above(0.5),
+        "Harmonic against cross-entropy, seed by seed, the smaller bound has the smaller gap in error in a share of "
+        f"{errors} of the comparisons, and the smaller gap in loss in {losses} (0.5 is chance). Median gaps in error: "
+        f"{_by_size(found['error_gap'], '.4f')}.",
+        {
+            "agreement_error": _plain(errors),
+            "agreement_loss": _plain(losses),
+            **_named("error_gap", found["error_gap"]),
+            **_named("loss_gap", found["loss_gap"]),
+        },
+    )
+
+
+def _judge_convex(results: Results) -> Finding:
+    metrics = ("negative_mass", "own", "mean", "outside_hull", "hull_distance")
+    found = {metric: _medians(results, metric, HARMONIC) for metric in metrics}
+    samples, least = max(_sizes(results)), min(results.metric("own"))
+    mass, own, mean, outside, distance = (found[metric]["harmonic", samples] for metric in metrics)
+    convex = max(results.metric("own")) < CLOSE_TO_MATCH
+    return Finding(
+        convex,
+        f"{'Convex' if convex else 'Affine, not convex'}. At m = {samples} the other classes enter with negative "
+        f"weights of {mass} times the own class's mass. Without them the formula misses the center by {own} of the "
+        f"class's spread (by {least:.2g} or more in all {len(results)} runs), and the plain class mean does by {mean}. "
+        f"No convex weights would do for a share of {outside} of the centers: these lie outside the hull of their "
+        f"class. All centers are on average {distance} of the spread away from it.",
+        {
+            "least_own_residual": least,
+            **{key: value for metric in metrics for key, value in _named(metric, found[metric]).items()},
+        },
+    )
+
+
+def _judge_signed(results: Results) -> Finding:
+    residual = max(results.metric("signed"))
+    return Finding(
+        residual < MATCHES,
+        f"The largest residual of {len(results)} runs is {residual:.1e} of the classes' spread.",
+        {"largest_residual": residual, "runs": len(results)},
+    )
+
+
+def _is_measured(cell: TheoryCell) -> bool:
+    return cell.features != PLANE
+
+
+def _claim(id: str, statement: str, paper: str, arms: tuple[str, ...], judge: Judge, control: bool = True) -> Claim:
+    needs, enough = where(_is_measured, arm=arms), at_least(steps=5000)  # below, the last decade shows no growth
+    return Claim(id, statement, paper, control, needs=needs, judge=judge, enough=enough)
+
+
+CLAIMS = (
+    _claim(
+        "harmonic_norm_finite",
+        "On separable data the harmonic head's |W| converges to a finite value, at a point where the gradient is zero.",
+        "Theorem: the harmonic loss has a finite minimizer. The proof scales the data and W together; here the data "
+        "stay as they are and W alone is free.",
+        HARMONIC,
+        _judge_finite,
+        control=False,
+    ),
+    _claim(
+        "cross_entropy_norm_grows",
+        "On the same data cross-entropy's |W| grows without bound, with or without a bias.",
+        "Cross-entropy only approaches its infimum as |W| goes to infinity.",
+        CROSS_ENTROPY,
+        _judge_growth,
+        control=False,
+    ),
+    _claim(
+        "harmonic_has_smaller_bound",
+        "On the same data the margin bound R |W| / (gamma sqrt(m)) is smaller for the harmonic head than for "
+        "cross-entropy.",
+        "Theorem: the generalization gap is of the order R |W| / (gamma sqrt(m)) at most, with a finite |W|. No "
+        "numbers are reported, for either head.",
+        ARMS,
+        _judge_bound,
+    ),
+    _claim(
+        "bound_says_something",
+        "The harmonic head's bound is below 1, the largest error there is, at every size of the training set.",
+        "Not reported.",
+        ARMS,
+        _judge_vacuous,
+    ),
+    _claim(
+        "bound_orders_gaps",
+        "Of two heads on the same data, the one with the smaller bound has the smaller measured gap between test and "
+        "training error.",
+        "Not reported.",
+        ARMS,
+        _judge_order,
+    ),
+    _claim(
+        "convex_combination",
+        "At convergence each harmonic weight is a convex combination of the members of its class.",
+        "The point of convergence can be read as a class center; the theorem writes it as a weighted sum of the data.",
+        HARMONIC,
+        _judge_convex,
+    ),
+    _claim(
+        "signed_stationarity",
+        "At convergence w_k = sum_i a_i x_i / sum_i a_i with a_i = ([y_i = k] - p_ik) / s_ik over all points, those of "
+        "other classes with a negative sign.",
+        "Not reported.",
+        HARMONIC,
+        _judge_signed,
+    ),
+)
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate the last step."""
+    rows = combinations(samples=results.spec.samples, arm=ARMS)
+    for at in rows:
+        at.own = results.where(_is_measured, **vars(at))
+
+    def median(metric: str) -> Column:
+        return lambda at: at.own.metric(metric).median().estimate if at.own else None
+
+    columns: dict[str, Column] = {
+        "m": lambda at: at.samples,
+        "head": lambda at: HEAD_STYLES[at.arm].label,
+        "seeds": lambda at: len(at.own),
+        "weight norm": median("weight_norm"),
+        "growth in the last decade": median("late"),
+        "gradient norm": median("gradient_norm"),
+        "margin": median("margin"),
+        "bound": median("bound"),
+        "training error": median("train_error"),
+        "test error": median("test_error"),
+        "training loss": median("loss"),
+        "test loss": median("test_loss"),
+    }
+    return [tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)]
+
+
 EXPERIMENT = Experiment(
     name="theory",
     title="Three theorems on separable data",
     figure="Theorems; the paper has no figure of them",
     claims=CLAIMS,
-    version=1,
     profiles={
         "smoke": TheorySpec(seeds=(0, 1), samples=(16, 32), steps=300, test_samples=2000),
         "quick": TheorySpec(seeds=tuple(range(5)), samples=(16, 64), steps=6000),
@@ -120,7 +406,8 @@ EXPERIMENT = Experiment(
     },
     cells=cells,
     run_cells=run_cells,
-    old_summarize=summarize,
-    old_figures=figures,
+    measure=gaps,
+    tables=tables,
+    figures=figures,
     group=lambda cell: (cell.arm, cell.features, cell.samples),
 )

@@ -8,9 +8,9 @@ import numpy as np
 from harmax.analysis import bootstrap_interval
 from harmax.figures import HEAD_STYLES, Picture
 from harmax_lab.kit import drawing
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
-from harmax_lab.toy.theory.claims import Results, error_gap, loss_gap
-from harmax_lab.toy.theory.training import ARMS, HARMONIC, PLANE, PLANE_ARMS, TheorySpec
+from harmax_lab.toy.theory.separable import ARMS, HARMONIC, PLANE, PLANE_ARMS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,10 +25,10 @@ MARKERS = {"harmonic": "o", "harmonic_2": "s", "cross_entropy": "^", "cross_entr
 ByArm = Mapping[str, Sequence[CellResult]]
 
 
-def figures(spec: TheorySpec, results: Results) -> dict[str, Picture]:
-    """Draw one figure a theorem, and the plane, from whatever is finished."""
-    samples = spec.samples[-1]
-    measured = {cell: result for cell, result in results.items() if cell.features != PLANE}
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw one figure per theorem, and the plane, from whatever is finished."""
+    spec, samples = results.spec, results.spec.samples[-1]
+    measured = results.where(lambda cell: cell.features != PLANE)
     plane = {cell.arm: result for cell, result in results.items() if cell.features == PLANE}
     by_arm = _by_arm(measured, samples)
     where = f"{spec.classes} blobs in {spec.features} dimensions, {len(spec.seeds)} seeds"
@@ -42,7 +42,7 @@ def figures(spec: TheorySpec, results: Results) -> dict[str, Picture]:
         )
     if measured:
         drawn["theory_bound"] = Picture(
-            draw_bound(spec, measured),
+            draw_bound(measured),
             f"{where}. First: R |W| / (gamma sqrt(m)) over training, m = {samples}, from the step at which half of the "
             f"seeds have every training point on the right side; {BAND}, as far as finite. Others, at the last step: "
             f"{BARS}; gaps below {1 / spec.test_samples:.0e} (error) or {LEAST_LOSS_GAP:.0e} (loss) are drawn there. "
@@ -50,7 +50,7 @@ def figures(spec: TheorySpec, results: Results) -> dict[str, Picture]:
         )
     if any(arm in by_arm for arm in HARMONIC):
         drawn["theory_stationarity"] = Picture(
-            draw_stationarity(spec, measured, by_arm),
+            draw_stationarity(measured, by_arm),
             f"{where}. Left, m = {samples}: distance of the farthest center from what the equation gives, with all "
             f"points and their signs, and with the members of the class alone; {BAND}. Middle: total weight of the "
             "other classes, all of it negative, by that of the own class. Right: mean distance of the centers from the "
@@ -62,7 +62,7 @@ def figures(spec: TheorySpec, results: Results) -> dict[str, Picture]:
             "Three blobs in the plane, one seed. Dots: training points; crosses: class means; thin lines: the path of "
             "each weight from its start (ring) to the last step (diamond). Gray lines: where two classes tie. Harmonic "
             "centers (exponent 2) stop near the means, pushed away from the other classes, and with so many points in "
-            "so few dimensions they can stay inside the hulls; cross-entropy's weights run on (mind the scales).",
+            "so few dimensions they can stay inside the hulls; cross-entropy's weights run on (the scales differ).",
         )
     return drawn
 
@@ -80,8 +80,9 @@ def draw_norms(by_arm: ByArm) -> "Figure":
     return figure
 
 
-def draw_bound(spec: TheorySpec, results: Results) -> "Figure":
+def draw_bound(results: Results) -> "Figure":
     """Draw the bound over steps, then over sizes beside the two measured gaps."""
+    spec = results.spec
     figure = drawing.new_figure(9.4, 7.4)
     over_steps, bounds, errors, losses = figure.subplots(2, 2).flat
     samples = spec.samples[-1]
@@ -89,8 +90,8 @@ def draw_bound(spec: TheorySpec, results: Results) -> "Figure":
         _band(over_steps, arm, found, lambda r: _bound_curve(r, samples))
     for arm in ARMS:
         _over_sizes(bounds, arm, results, lambda r: r.metrics["bound"])
-        _over_sizes(errors, arm, results, lambda r: max(error_gap(r), 1 / spec.test_samples))
-        _over_sizes(losses, arm, results, lambda r: max(loss_gap(r), LEAST_LOSS_GAP))
+        _over_sizes(errors, arm, results, lambda r: max(r.metrics["error_gap"], 1 / spec.test_samples))
+        _over_sizes(losses, arm, results, lambda r: max(r.metrics["loss_gap"], LEAST_LOSS_GAP))
     for axes in (over_steps, bounds):
         axes.axhline(1, color="#888888", linewidth=1, zorder=0)
     over_steps.set(title=f"bound over training, m = {samples}", xscale="log", yscale="log", xlabel="step")
@@ -106,7 +107,7 @@ def draw_bound(spec: TheorySpec, results: Results) -> "Figure":
     return figure
 
 
-def draw_stationarity(spec: TheorySpec, results: Results, by_arm: ByArm) -> "Figure":
+def draw_stationarity(results: Results, by_arm: ByArm) -> "Figure":
     """Draw the residuals over steps, the mass of the negative weights, and the distance from the hull."""
     figure = drawing.new_figure(10, 4.2)
     residuals, masses, hulls = figure.subplots(1, 3, width_ratios=(1.4, 1, 1))
@@ -122,7 +123,7 @@ def draw_stationarity(spec: TheorySpec, results: Results, by_arm: ByArm) -> "Fig
     masses.set(title="negative / positive weight", ylim=(0, None))
     hulls.set(title="distance to hull / spread", ylim=(0, None))
     for axes in (masses, hulls):
-        _size_axis(axes, spec.samples)
+        _size_axis(axes, results.spec.samples)
     figure.legend(*masses.get_legend_handles_labels(), loc="outside upper center", ncols=2)
     return figure
 
@@ -158,8 +159,8 @@ def _draw_ties(axes: "Axes", arm: str, weight: np.ndarray, reach: float) -> None
 
 
 def _by_arm(results: Results, samples: int) -> dict[str, list[CellResult]]:
-    found = {arm: [r for c, r in results.items() if (c.arm, c.samples) == (arm, samples)] for arm in ARMS}
-    return {arm: some for arm, some in found.items() if some}
+    found = results.where(samples=samples).groups("arm")
+    return {arm: list(found[arm].values()) for arm in ARMS if arm in found}
 
 
 def _bound_curve(result: CellResult, samples: int) -> np.ndarray:
@@ -185,10 +186,8 @@ def _over_sizes(
 ) -> None:
     # Side by side, so that bars do not cover one another.
     style, shift = HEAD_STYLES[arm], 1.14 ** (ARMS.index(arm) - 0.5) if strip else 1.05 ** (ARMS.index(arm) - 1.5)
-    found: dict[int, list[float]] = {}
-    for cell, result in results.items():
-        if cell.arm == arm:
-            found.setdefault(cell.samples, []).append(value(result))
+    own = results.where(arm=arm).groups("samples")
+    found = {size: [value(result) for result in some.values()] for size, some in own.items()}
     sizes = [size for size in sorted(found) if np.isfinite(bootstrap_interval(found[size]).estimate)]
     if not sizes:
         return

@@ -1,0 +1,321 @@
+"""GPT-2 small with either head on the same text, and what is measured on the two trained models.
+
+    harmax run gpt2 --smoke    does it work: seconds
+    harmax run gpt2            a tiny GPT-2 on generated tokens, on the CPU: it works, but decides nothing
+    harmax run gpt2 --full     GPT-2 small, 252M tokens per model; meant for a GPU, and may be stopped at any time
+
+A run that was stopped or killed goes on from its last checkpoint. A run whose measures failed is only measured again.
+Here stand the losses. The experiments `parallelograms`, `layers` and `probes` are views of the same runs.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harmax.analysis import Interval, mean_interval
+from harmax.errors import unknown
+from harmax.figures import Picture
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Finding
+from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Column, Table, tabulate
+from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD, STYLES, compares, draw_runs, enough_text
+from harmax_lab.language.measuring import measure_model, read_words
+from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, train_model
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TRAINING_SHARE = 0.85  # of a cell's time, roughly
+NANOGPT_LR = 6e-4
+PAPER_LOSS = {STANDARD: 3.159, HARMONIC: 3.146}
+AS_STRONG = 0.05  # nats
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSpec(TrainingSpec):
+    """Settings of a pre-training in both arms, and of what is measured on the models afterwards."""
+
+    arms: tuple[str, ...] = (STANDARD, HARMONIC)
+    lr_standard: float = 1e-3
+    lr_harmonic: float = 1e-3
+    exponent: float = 1536.0
+    """Of the harmonic arm: 2 D, as in the authors' code; the paper's text has sqrt(D)."""
+    nanogpt_sequences: int = 0
+    """Sequences per step of one more standard model, with nanoGPT's batch and learning rate (480 and 6e-4) and as many
+    tokens: it shows whether the standard arm is a weak baseline. 0: no such model."""
+
+    tasks: tuple[str, ...] = ()
+    """Word-pair tasks; empty: the paper's twelve, or with `embedded` those that are embedded."""
+    quadruples: int = 10_000
+    """Pairs of word pairs per task, as in the paper."""
+    layers: tuple[int, ...] = (6,)
+    """Residual streams whose parallelograms are measured; 0 is what enters the first block."""
+    probe_layers: tuple[int, ...] = (0, 6)
+    probe_seeds: int = 10
+    """Probes per layer and data set, each from its own start."""
+    probe_sentences: int = 0
+    """Sentences per data set that a probe learns from, at most; 0: all."""
+
+
+@dataclass(frozen=True)
+class ArmCell(Cell):
+    """One arm pre-trained from one seed."""
+
+    arm: str
+    seed: int
+
+
+def arms(spec: LanguageSpec) -> dict[str, tuple[dict[str, Any], float]]:
+    """Return what each arm tells the trainer beside the spec, and its learning rate."""
+    found: dict[str, tuple[dict[str, Any], float]] = {
+        STANDARD: ({"head": "linear"}, spec.lr_standard),
+        HARMONIC: ({"head": "harmonic", "exponent": spec.exponent}, spec.lr_harmonic),
+    }
+    if spec.nanogpt_sequences:
+        steps, rest = divmod(spec.steps * spec.sequences, spec.nanogpt_sequences)
+        if rest:
+            raise ValueError(
+                f"`nanogpt_sequences` must divide the {spec.steps * spec.sequences} sequences of a run, got "
+                f"{spec.nanogpt_sequences}; change it or `steps`."
+            )
+        found[NANOGPT] = ({"head": "linear", "sequences": spec.nanogpt_sequences, "steps": steps}, NANOGPT_LR)
+    return found
+
+
+def cells(spec: LanguageSpec) -> list[ArmCell]:
+    """List every arm and seed, and with the first seed nanoGPT's recipe."""
+    baseline = [ArmCell(NANOGPT, spec.seeds[0])] if spec.nanogpt_sequences else []
+    return [ArmCell(arm, seed) for seed in spec.seeds for arm in spec.arms] + baseline
+
+
+def run_cells(spec: LanguageSpec, group: Sequence[ArmCell], context: Context) -> Iterator[tuple[ArmCell, CellResult]]:
+    """Train a model and measure it; its folder stays until the result is stored."""
+    for cell in group:
+        if cell.arm not in arms(spec):
+            raise ValueError(unknown("arm", cell.arm, arms(spec)))
+        words = read_words(spec)  # before the training, which may take hours: is everything there?
+        arm, lr = arms(spec)[cell.arm]
+        output = context.scratch / cell.name
+        trained = train_model(spec, arm, lr, cell.seed, output, context, cell.name, TRAINING_SHARE)
+        if cell.arm == NANOGPT:  # only its loss is compared
+            yield cell, trained
+            continue
+
+        def tell(fraction: float, message: str = "", /, name: str = cell.name) -> None:
+            context(TRAINING_SHARE + (1 - TRAINING_SHARE) * fraction, f"{name}: {message}" if message else name)
+
+        arrays = measure_model(spec, output / "model", words, device=context.device, progress=tell)
+        yield cell, CellResult(trained.curves, arrays, trained.metrics)
+
+
+def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, float | None]:
+    """Return the costs of a run as metrics of their own."""
+    cost = result.metrics.get("cost", {})
+    seconds = cost.get("training_seconds")
+    costs = {name: cost.get(name) for name in ("tokens_per_s", "mfu", "memory_gib")}
+    return {**costs, "training_minutes": None if seconds is None else seconds / 60}
+
+
+def _difference(results: Results, metric: str) -> tuple[Interval, dict[str, float], str]:
+    """Return harmonic minus standard, paired over seeds, with Student's interval; the arms' means; and words."""
+    pairs = results.pairs(metric, "arm", HARMONIC, STANDARD)
+    found = mean_interval([one - other for _, (one, other) in sorted(pairs.items())])
+    means = {arm: float(np.mean(results.where(arm=arm).metric(metric).values)) for arm in (HARMONIC, STANDARD)}
+    span = (
+        f" [{found.low:+.3f}, {found.high:+.3f}] over {len(pairs)} seeds" if len(pairs) > 1 else ", one model per arm"
+    )
+    return found, means, f"a difference of {found.estimate:+.3f}{span}"
+
+
+def _judge_loss(results: Results) -> Finding:
+    found, means, words = _difference(results, "val_loss")
+    higher = found.above(0)
+    return Finding(
+        None if higher is None else not higher,
+        f"Validation loss {means[HARMONIC]:.3f} (harmonic) and {means[STANDARD]:.3f} (standard): {words}.",
+        {"difference": found._asdict(), **means},
+    )
+
+
+def _judge_gap(results: Results) -> Finding:
+    found, means, words = _difference(results, "gap")
+    larger = found.above(0)
+    return Finding(
+        None if larger is None else not larger,
+        f"Validation minus training loss {means[HARMONIC]:+.3f} (harmonic) and {means[STANDARD]:+.3f} (standard), "
+        f"where each token was seen {results.metric('times_seen').values[0]:.2f} times: {words}.",
+        {"difference": found._asdict(), **means},
+    )
+
+
+def _judge_baseline(results: Results) -> Finding:
+    ((standard, nanogpt),) = results.pairs("val_loss", "arm", STANDARD, NANOGPT).values()
+    return Finding(
+        standard - nanogpt <= AS_STRONG,
+        f"Validation loss {standard:.3f}, and {nanogpt:.3f} with nanoGPT's recipe: a difference of "
+        f"{standard - nanogpt:+.3f}, one model per recipe.",
+        {"difference": standard - nanogpt, STANDARD: standard, NANOGPT: nanogpt},
+    )
+
+
+LEAST_TOKENS = 250_000_000
+CLAIMS = (
+    compares(
+        "lower_loss",
+        "After the same tokens in the same order the harmonic GPT-2 has a lower validation loss than the standard one.",
+        "3.146 (harmonic) against 3.159 (standard) after 10k steps of 480 x 1024 tokens of OpenWebText, one run each. "
+        "The text is another one, and the tokens are twenty times those of the full profile here.",
+        _judge_loss,
+        enough=enough_text(tokens=LEAST_TOKENS),
+    ),
+    compares(
+        "smaller_gap",
+        "Its training loss, on as many sequences, lies no farther below its validation loss than the standard one's.",
+        "Not reported.",
+        _judge_gap,
+        enough=enough_text(tokens=LEAST_TOKENS),
+        control=True,
+    ),
+    compares(
+        "strong_baseline",
+        f"The standard arm is no weak baseline: its validation loss is at most {AS_STRONG} above that of nanoGPT's "
+        "batch (480 sequences) and learning rate (6e-4) after as many tokens.",
+        "Not reported.",
+        _judge_baseline,
+        (STANDARD, NANOGPT),
+        enough=enough_text(tokens=LEAST_TOKENS, seeds=1),
+        control=True,
+    ),
+)
+
+
+def validation(results: Results, arm: str, seed: int) -> dict[int, float]:
+    """Return the validation losses of a run by step; none if it is not finished."""
+    found = [run.curves for run in results.where(arm=arm, seed=seed).values()]
+    return {
+        int(step): float(loss) for one in found for step, loss in zip(one["val_step"], one["val_loss"], strict=True)
+    }
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate where each run ends, and the validation loss of the first seed at up to ten evaluations."""
+    spec = results.spec
+    order = (*spec.arms, NANOGPT)
+
+    def metric(name: str) -> Column:
+        return lambda cell: results[cell].metrics.get(name) if cell in results else None
+
+    ends: dict[str, Column] = {
+        "arm": lambda cell: cell.arm,
+        "seed": lambda cell: cell.seed,
+        "exponent": metric("exponent"),
+        "sequences per step": lambda cell: spec.nanogpt_sequences if cell.arm == NANOGPT else spec.sequences,
+        "learning rate": metric("lr"),
+        "tokens, M": lambda cell: spec.tokens / 1e6,
+        "times each was seen": metric("times_seen"),
+        "validation loss": metric("val_loss"),
+        "training loss": metric("train_loss"),
+        "gap": metric("gap"),
+        "paper's validation loss (other text, 4915M tokens)": lambda cell: PAPER_LOSS.get(cell.arm),
+        "tokens per second": metric("tokens_per_s"),
+        "model FLOP utilization": metric("mfu"),
+        "peak memory, GiB": metric("memory_gib"),
+        "minutes of training": metric("training_minutes"),
+    }
+    curves = {arm: validation(results, arm, spec.seeds[0]) for arm in spec.arms}
+    steps = sorted({step for found in curves.values() for step in found})
+    chosen = [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, min(10, len(steps))).astype(int))]
+
+    def apart(step: int) -> float | None:
+        harmonic, standard = (curves.get(arm, {}).get(step) for arm in (HARMONIC, STANDARD))
+        return None if harmonic is None or standard is None else harmonic - standard
+
+    way: dict[str, Column] = {
+        "step": lambda step: step,
+        "tokens, M": lambda step: step * spec.tokens_per_step / 1e6,
+        **{f"{arm} validation loss": lambda step, arm=arm: curves[arm].get(step) for arm in spec.arms},
+        "harmonic minus standard": apart,
+    }
+    return [
+        tabulate("The runs at their end", sorted(results.wanted, key=lambda cell: order.index(cell.arm)), ends),
+        tabulate(f"Validation loss over the training, seed {spec.seeds[0]}", chosen, way),
+    ]
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw the losses of both arms and their difference."""
+    spec, own = results.spec, results.where(arm=tuple(STYLES))
+    if not own:
+        return {}
+    tokens = "generated tokens" if spec.embedded else "the corpus"
+    return {
+        "gpt2_losses": Picture(
+            _draw_losses(own),
+            f"GPT-2 ({spec.n_layer} layers, {spec.n_embd} wide) on {spec.tokens / 1e6:.3g}M tokens of {tokens}, the "
+            "same ones in the same order for both heads. Left: loss of the training batches, smoothed (thin), and "
+            "validation loss (marks). Right: harmonic minus standard validation loss, "
+            + ("one model per arm." if len(spec.seeds) == 1 else "one line per seed."),
+        )
+    }
+
+
+def _draw_losses(results: Results) -> "Figure":
+    spec = results.spec
+    scale = spec.tokens_per_step / 1e6
+    titles = {"loss": "Loss", "difference": "Difference of the validation losses"}
+    figure, panels = drawing.facets(None, titles, size=(10, 4.0), xlabel="tokens, millions", ylabel="loss")
+    left, right = panels.values()
+    for cell, result in results.items():
+        draw_runs(left, [result], STYLES[cell.arm].color, STYLES[cell.arm].line, scale=scale)
+    # The first steps fall from log V; what there is to compare lies far below.
+    losses = np.concatenate(results.curve("val_loss").values)
+    low, high = float(losses.min()), float(np.quantile(losses, 0.9))
+    left.set_ylim(low - 0.15 * max(high - low, 0.1), high + 0.35 * max(high - low, 0.1))
+    handles = [
+        drawing.line_handle(f"{arm}, training batches", style.color, style.line) for arm, style in STYLES.items()
+    ]
+    handles += [drawing.mark_handle(f"{arm}, validation", "o", style.color) for arm, style in STYLES.items()]
+    left.legend(handles=handles, loc="upper right")
+    left.set_xlim(left=0)
+    right.set_xlim(left.get_xlim())
+    right.axhline(0, color="#888888", linewidth=1, linestyle=":")
+    for seed in spec.seeds:
+        harmonic, standard = (validation(results, arm, seed) for arm in (HARMONIC, STANDARD))
+        steps = sorted(harmonic.keys() & standard.keys())
+        apart = [harmonic[step] - standard[step] for step in steps]
+        right.plot([step * scale for step in steps], apart, "o-", color="#333333", markersize=4, linewidth=1.3)
+    right.set_ylabel("harmonic minus standard")
+    return figure
+
+
+TINY: dict[str, Any] = {"n_layer": 2, "n_head": 2, "log_every": 1, "quadruples": 40, "layers": (1,)}
+SMOKE_MODEL = {"n_embd": 16, "context": 16, "vocab": 128, "sequences": 8, "micro_batch": 8, "nanogpt_sequences": 16}
+QUICK_MODEL = {"n_embd": 32, "context": 64, "vocab": 256, "sequences": 16, "micro_batch": 16, "nanogpt_sequences": 32}
+SMOKE_STEPS = {"steps": 8, "warmup": 2, "evaluate_every": 4, "evaluation_sequences": 8, "checkpoint_every": 2}
+QUICK_STEPS = {"steps": 60, "warmup": 5, "evaluate_every": 10, "evaluation_sequences": 32, "checkpoint_every": 60}
+SMOKE: dict[str, Any] = {"lr_standard": 1e-2, "lr_harmonic": 1e-2, "exponent": 32.0, "probe_seeds": 2}
+QUICK: dict[str, Any] = {"lr_standard": 3e-3, "lr_harmonic": 3e-3, "exponent": 64.0, "probe_seeds": 3}
+
+EXPERIMENT = Experiment(
+    name="gpt2",
+    title="GPT-2 with either head on the same text",
+    figure="Sec. GPT-2",
+    claims=CLAIMS,
+    profiles={
+        "smoke": LanguageSpec(**WITHOUT_DATA, **TINY, probe_layers=(0, 1), **SMOKE_MODEL, **SMOKE_STEPS, **SMOKE),
+        "quick": LanguageSpec(**WITHOUT_DATA, **TINY, probe_layers=(0, 1), **QUICK_MODEL, **QUICK_STEPS, **QUICK),
+        "full": LanguageSpec(nanogpt_sequences=480, evaluate_every=80, checkpoint_every=240),
+    },
+    cells=cells,
+    run_cells=run_cells,
+    measure=measure,
+    keeps=("val_step", "val_loss"),
+    tables=tables,
+    figures=figures,
+    accelerated=True,
+)

@@ -1,0 +1,437 @@
+"""Exponent and learning rate on a small GPT, with controls that separate the loss's shape from the logits' scale.
+
+    harmax run language_sweep --smoke    does it work: seconds
+    harmax run language_sweep            generated tokens on the CPU, under a minute: it works, but decides nothing
+    harmax run language_sweep --full     the corpus of the data folder, 20M tokens per run; meant for a GPU
+
+At a distance d the harmonic logits -(n / 2) log |x - w|^2 have the slope of (n / d^2) (x.w - |w|^2 / 2). After the last
+LayerNorm d^2 is near D. So exponent 2 D begins like cross-entropy with doubled logits (arm `scaled_2`) and a bias
+(`gaussian_2`, the Gaussian limit of the loss). The gain of these two over plain cross-entropy comes from the scale.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from harmax.analysis import Interval, mean_interval
+from harmax.figures import Picture
+from harmax_lab.kit import drawing
+from harmax_lab.kit.claims import Finding
+from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.judges import both, listed
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.tables import Table, combinations, tabulate
+from harmax_lab.language.arms import MARK, STANDARD, STYLES, compares, draw_runs, enough_text
+from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, read_result, train_model
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ARMS: dict[str, dict[str, Any]] = {
+    STANDARD: {"head": "linear"},
+    "harmonic_28": {"head": "harmonic", "exponent": 28.0},
+    "harmonic_56": {"head": "harmonic", "exponent": 56.0},
+    "harmonic_768": {"head": "harmonic", "exponent": 768.0},
+    "harmonic_1536": {"head": "harmonic", "exponent": 1536.0},
+    "harmonic_learnable": {"head": "harmonic", "exponent": 768.0, "learn_exponent": True},
+    "scaled_2": {"head": "linear", "logit_scale": 2.0},
+    "gaussian_2": {"head": "gaussian", "logit_scale": 2.0},
+}
+"""What each arm changes in a `PretrainSpec`."""
+
+CONTROLS = ("scaled_2", "gaussian_2")
+AS_WELL = 0.02  # nats: about the difference between two seeds of one arm
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepSpec(TrainingSpec):
+    """Settings of the sweep: the first seed is run at every learning rate, the others at one of them."""
+
+    arms: tuple[str, ...] = tuple(ARMS)
+    lrs: tuple[float, ...] = (5e-4, 1e-3, 3e-3, 6e-3)
+    repeated_lr: float = 1e-3
+    """Where the other seeds are run."""
+    repeated_arms: tuple[str, ...] = (STANDARD, "harmonic_28", "harmonic_768", *CONTROLS)
+    """Whose other seeds are run: those that claims compare."""
+
+    def __post_init__(self) -> None:
+        if self.repeated_lr not in self.lrs:
+            raise ValueError(f"`repeated_lr` must be one of `lrs`, {self.lrs}, got {self.repeated_lr}; add it to them.")
+
+
+@dataclass(frozen=True)
+class SweepCell(Cell):
+    """One arm at one learning rate from one seed."""
+
+    arm: str
+    lr: float
+    seed: int
+
+
+def cells(spec: SweepSpec) -> list[SweepCell]:
+    """List the runs, those of one arm together, so that compiled graphs are found again."""
+    return [
+        SweepCell(arm, lr, seed)
+        for arm in spec.arms
+        for seed in spec.seeds
+        for lr in (spec.lrs if seed == spec.seeds[0] else (spec.repeated_lr,))
+        if seed == spec.seeds[0] or arm in spec.repeated_arms
+    ]
+
+
+def run_cells(spec: SweepSpec, group: Sequence[SweepCell], context: Context) -> Iterator[tuple[SweepCell, CellResult]]:
+    """Train one model after the other; one that diverges is a result too, with an infinite loss."""
+    for cell in group:
+        output = context.scratch / cell.name
+        try:
+            yield cell, train_model(spec, ARMS[cell.arm], cell.lr, cell.seed, output, context, cell.name)
+        except FloatingPointError:
+            found = read_result(output)
+            reached = int(found.curves["step"][-1]) if len(found.curves["step"]) else 0
+            lost = {"val_loss": np.inf, "train_loss": np.inf, "gap": np.nan, "exponent": None, "parameters": None}
+            seen = {"tokens": spec.tokens, "times_seen": None, "embedded": spec.embedded, "lr": cell.lr}
+            yield cell, CellResult(found.curves, {}, {**found.metrics, **lost, **seen, "diverged_at": reached + 1})
+
+
+def over_rates(results: Results, arm: str) -> dict[float, float]:
+    """Return the validation losses of an arm's first seed, by learning rate."""
+    return results.where(arm=arm, seed=results.spec.seeds[0]).metric("val_loss").by("lr")
+
+
+def over_seeds(results: Results, arm: str) -> dict[int, float]:
+    """Return an arm's validation losses at the repeated learning rate, by seed."""
+    return results.where(arm=arm, lr=results.spec.repeated_lr).metric("val_loss").by("seed")
+
+
+class Contrast(NamedTuple):
+    """A weighted sum of arms' losses: over seeds at the repeated learning rate, and at the best learning rates."""
+
+    spec: SweepSpec
+    interval: Interval
+    at_best: float
+
+    def above(self, limit: float) -> bool | None:
+        """Whether both lie above a limit: None where the interval spans it or the best learning rates disagree."""
+        over = self.interval.above(limit)
+        return over if over is not None and over == (self.at_best > limit) else None
+
+    def __str__(self) -> str:
+        low, high, count = self.interval.low, self.interval.high, len(self.spec.seeds)
+        span = f" [{low:+.3f}, {high:+.3f}] over {count} seeds" if count > 1 else " with one seed"
+        return (
+            f"{self.interval.estimate:+.3f}{span} at {self.spec.repeated_lr:g}, {self.at_best:+.3f} where each arm has "
+            "its best learning rate (one seed)"
+        )
+
+
+def contrast(results: Results, weights: Mapping[str, float]) -> Contrast:
+    """Return a weighted sum of arms' losses; its interval is Student's.
+
+    Seeds are paired: arms with one seed start from the same weights and read the same text in the same order. A run
+    that diverged counts as if it guessed, all tokens alike.
+    """
+    guess = math.log(results.spec.vocab)
+    losses = {arm: over_seeds(results, arm) for arm in weights}
+    seeds = sorted(set.intersection(*map(set, losses.values())))
+    paired = [sum(weight * min(losses[arm][seed], guess) for arm, weight in weights.items()) for seed in seeds]
+    at_best = sum(weight * min(*over_rates(results, arm).values(), guess) for arm, weight in weights.items())
+    return Contrast(results.spec, mean_interval(paired), at_best)
+
+
+def _judge_paper_exponent(results: Results) -> Finding:
+    found = contrast(results, {"harmonic_28": 1, STANDARD: -1})
+    worse = found.above(AS_WELL)
+    return Finding(
+        None if worse is None else not worse,
+        f"Exponent 28 minus cross-entropy: {found}.",
+        {"difference": found.interval._asdict(), "at_best": found.at_best},
+    )
+
+
+def _judge_authors_exponent(results: Results) -> Finding:
+    found = contrast(results, {STANDARD: 1, "harmonic_768": -1})
+    numbers = {"gain": found.interval._asdict(), "at_best": found.at_best}
+    return Finding(found.above(0.0), f"Cross-entropy minus exponent 768: {found}.", numbers)
+
+
+def _judge_scale(results: Results) -> Finding:
+    means = {arm: np.mean(list(over_seeds(results, arm).values())) for arm in CONTROLS}
+    control = min(means, key=lambda arm: means[arm])
+    gain = contrast(results, {STANDARD: 1, "harmonic_768": -1})
+    has = contrast(results, {STANDARD: 1, control: -1}).interval
+    excess = contrast(results, {STANDARD: 1, "harmonic_768": 1, control: -2})
+    is_gain = gain.above(0.0)
+    return Finding(
+        excess.above(0.0) if is_gain else None,
+        f"Gain over cross-entropy at {results.spec.repeated_lr:g}: exponent 768 {gain.interval.estimate:+.3f}, "
+        f"{control} {has.estimate:+.3f}. The part of the gain that it has, minus the part that it lacks: {excess}."
+        + ("" if is_gain else " The gain itself is not certain, so there is nothing to explain."),
+        {
+            "gain": gain.interval._asdict(),
+            "control": control,
+            "control_gain": has._asdict(),
+            "excess": excess.interval._asdict(),
+        },
+    )
+
+
+def _judge_shape(results: Results) -> Finding:
+    found = {arm: contrast(results, {arm: 1, "harmonic_768": -1}) for arm in CONTROLS}
+    return Finding(
+        both(*(one.above(0.0) for one in found.values())),
+        listed({f"{arm} minus exponent 768:": one for arm, one in found.items()}) + ".",
+        {arm: one.interval._asdict() for arm, one in found.items()},
+    )
+
+
+def _judge_learned(results: Results) -> Finding:
+    rates = {arm: over_rates(results, arm) for arm in ("harmonic_learnable", "harmonic_768")}
+    (lr, learned), (fixed_lr, fixed) = (min(found.items(), key=lambda one: one[1]) for found in rates.values())
+    difference = learned - fixed
+    (end,) = results.where(arm="harmonic_learnable", lr=lr, seed=results.spec.seeds[0]).metric("exponent")
+    return Finding(
+        # One seed: a difference must be twice as large to count.
+        True if difference < 0 else False if difference > 2 * AS_WELL else None,
+        f"Learned minus fixed, one seed, best learning rates ({lr:g} and {fixed_lr:g}): {difference:+.3f}. "
+        + ("The run diverged." if end is None else f"The exponent ends at {end:.4g}."),
+        {"difference": difference, "exponent": end},
+    )
+
+
+ENOUGH = enough_text(tokens=10_000_000)
+CLAIMS = (
+    compares(
+        "paper_exponent",
+        "With exponent 28, the paper's sqrt(D) for GPT-2 small, harmonic loss trains as well as cross-entropy: its "
+        f"validation loss is at most {AS_WELL} higher.",
+        "Sec. on GPT-2: exponent sqrt(768) = 28, validation loss 3.146 against 3.159 for cross-entropy at 10k steps of "
+        "OpenWebText. The authors' code has exponent 1536.",
+        _judge_paper_exponent,
+        (STANDARD, "harmonic_28"),
+        enough=ENOUGH,
+    ),
+    compares(
+        "authors_exponent",
+        "With the exponent of the authors' code, 2 D (768 at this width), harmonic loss trains better than "
+        "cross-entropy.",
+        "3.146 against 3.159, on other text, with a larger model and more tokens.",
+        _judge_authors_exponent,
+        (STANDARD, "harmonic_768"),
+        enough=ENOUGH,
+    ),
+    compares(
+        "scale_explains",
+        "The scale of the logits explains most of that gain: the better of two controls, cross-entropy with doubled "
+        "logits and the Gaussian limit, has more than half of it.",
+        "Not reported.",
+        _judge_scale,
+        (STANDARD, "harmonic_768", *CONTROLS),
+        enough=ENOUGH,
+        control=True,
+    ),
+    compares(
+        "shape_helps",
+        "The scale does not explain all of it: exponent 2 D ends lower than both controls.",
+        "Not reported.",
+        _judge_shape,
+        ("harmonic_768", *CONTROLS),
+        enough=ENOUGH,
+        control=True,
+    ),
+    compares(
+        "learned_exponent",
+        f"An exponent that is learned, from 768 on, trains as well as one that stays at 768, within {AS_WELL}.",
+        "Not reported.",
+        _judge_learned,
+        ("harmonic_768", "harmonic_learnable"),
+        enough=enough_text(tokens=10_000_000, seeds=1),
+        control=True,
+    ),
+)
+
+
+def tables(results: Results) -> list[Table]:
+    """Tabulate the losses by learning rate, over seeds, and the end of each arm."""
+    spec = results.spec
+    rows = combinations(arm=spec.arms)
+    for at in rows:
+        at.label, at.rates = ARM_STYLES[at.arm].label, over_rates(results, at.arm)
+        at.by_seed = over_seeds(results, at.arm)
+        at.losses = list(at.by_seed.values())
+        gains = [loss - at.by_seed.get(seed, np.inf) for seed, loss in over_seeds(results, STANDARD).items()]
+        at.gains = [gain for gain in gains if np.isfinite(gain)]
+        first = results.where(arm=at.arm, lr=spec.repeated_lr, seed=spec.seeds[0])
+        at.end = next((result.metrics for result in first.values()), {})
+    return [
+        tabulate(
+            f"Validation loss by learning rate, {spec.tokens / 1e6:.3g}M tokens, seed {spec.seeds[0]}",
+            rows,
+            {
+                "arm": lambda at: at.label,
+                **{f"lr {lr:g}": lambda at, lr=lr: at.rates.get(lr) for lr in spec.lrs},
+                "best lr": lambda at: min(at.rates, key=at.rates.get, default=None),
+                "best": lambda at: min(at.rates.values(), default=None),
+            },
+        ),
+        tabulate(
+            f"Each arm at learning rate {spec.repeated_lr:g}",
+            rows,
+            {
+                "arm": lambda at: at.label,
+                "seeds": lambda at: len(at.losses),
+                "validation loss": lambda at: float(np.mean(at.losses)) if at.losses else None,
+                "lowest and highest": lambda at: f"{min(at.losses):.3f} to {max(at.losses):.3f}" if at.losses else None,
+                "gain over cross-entropy": lambda at: float(np.mean(at.gains)) if at.gains else None,
+                "training loss": lambda at: at.end.get("train_loss"),
+                "exponent at the end": lambda at: at.end.get("exponent"),
+            },
+        ),
+    ]
+
+
+class ArmStyle(NamedTuple):
+    """How an arm is drawn: marks and dashes differ as well as colors."""
+
+    label: str
+    color: str
+    line: str
+    marker: str
+
+
+ARM_STYLES: dict[str, ArmStyle] = {
+    "standard": ArmStyle("cross-entropy", STYLES["standard"].color, "--", "s"),
+    "scaled_2": ArmStyle("cross-entropy, logits x 2", "#E69F00", "-.", "D"),
+    "gaussian_2": ArmStyle("Gaussian limit, x 2", "#009E73", ":", "^"),
+    "harmonic_28": ArmStyle("harmonic, exponent 28", "#CC79A7", ":", "v"),
+    "harmonic_56": ArmStyle("harmonic, exponent 56", "#56B4E9", "-.", "<"),
+    "harmonic_768": ArmStyle("harmonic, exponent 768", STYLES["harmonic"].color, "-", "o"),
+    "harmonic_1536": ArmStyle("harmonic, exponent 1536", "#332288", "--", ">"),
+    "harmonic_learnable": ArmStyle("harmonic, exponent learned", "#444444", "-", "P"),
+}
+PANELS = {
+    "The scale of the logits": ("standard", "scaled_2", "gaussian_2", "harmonic_768"),
+    "The exponent": ("standard", "harmonic_28", "harmonic_56", "harmonic_768", "harmonic_1536", "harmonic_learnable"),
+}
+WIDE, LEAST_SPAN = 6.0, 0.5  # an axis holds the lower half of the losses this many times, and this many nats
+
+
+def figures(results: Results) -> dict[str, Picture]:
+    """Draw the losses against the learning rate, and over the training."""
+    spec = results.spec
+    if not results:
+        return {}
+    tokens = "generated tokens" if spec.embedded else "the corpus"
+    body = f"{spec.n_layer} layers, {spec.n_embd} wide, {spec.tokens / 1e6:.3g}M tokens of {tokens}"
+    drawn = {
+        "sweep_lr": Picture(
+            _draw_rates(results),
+            f"Validation loss against the learning rate ({body}). Each mark is a run; lines join the runs of the first "
+            "seed. Left: cross-entropy, its two controls and exponent 2 D. Right: exponents. Diverged runs are left "
+            "out.",
+        )
+    }
+    if repeated := results.where(lr=spec.repeated_lr):
+        drawn["sweep_curves"] = Picture(
+            _draw_curves(repeated),
+            f"Loss over the training at learning rate {spec.repeated_lr:g} ({body}). Thin lines: training batches, "
+            "smoothed. Marks: validation. Both are medians over seeds. The first steps, and arms that learn little, "
+            "lie above the edge.",
+        )
+    return drawn
+
+
+def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["Axes", tuple[str, ...]]]]:
+    own = {title: tuple(arm for arm in members if arm in arms) for title, members in PANELS.items()}
+    # With cross-entropy alone there is nothing to compare.
+    own = {title: members for title, members in own.items() if len(members) > 1} or {"": tuple(arms)}
+    titles = {title: title for title in own}
+    figure, panels = drawing.facets(None, titles, size=(5.2 * len(own), 4.2), xlabel=x, ylabel=y)
+    for (_, title), axes in panels.items():
+        handles = []
+        for arm in own[title]:
+            label, color, line, marker = ARM_STYLES[arm]
+            handles.append(drawing.mark_handle(label, marker, color))
+            handles[-1].set(linestyle=line)
+        # Below the axes: no corner is free of lines whatever the losses are.
+        axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
+    return figure, [(axes, own[title]) for (_, title), axes in panels.items()]
+
+
+def _draw_rates(results: Results) -> "Figure":
+    figure, panels = _panels(results.spec.arms, "learning rate", "validation loss")
+    finite = results.where(lambda cell: np.isfinite(results[cell].metrics["val_loss"]))
+    for axes, members in panels:
+        own = finite.where(arm=members)
+        rates, first = sorted(own.distinct("lr")), min(own.distinct("seed"), default=0)
+        for place, arm in enumerate(members):
+            style, runs = ARM_STYLES[arm], own.where(arm=arm)
+            line = sorted(runs.where(seed=first).metric("val_loss").by("lr").items())
+            # Side by side, as several seeds at one rate would hide one another.
+            nudge = 1 + 0.035 * (place - (len(members) - 1) / 2)
+            look: dict[str, Any] = {"color": style.color, "linestyle": style.line, "linewidth": 1.4}
+            axes.plot([lr * nudge for lr, _ in line], [loss for _, loss in line], **look)
+            marks = [cell.lr * nudge for cell in runs]
+            axes.plot(marks, runs.metric("val_loss").values, style.marker, color=style.color, **MARK)
+        axes.set_xscale("log")
+        axes.set_xticks(rates, labels=[f"{rate:g}" for rate in rates])
+        axes.set_xticks([], minor=True)
+        if beyond := _cut(axes, own.metric("val_loss").values):
+            axes.set_title(f"{len(beyond)} beyond the edge, up to {max(beyond):.3g}", loc="right", fontsize=8.5)
+    return figure
+
+
+def _draw_curves(results: Results) -> "Figure":
+    figure, panels = _panels(results.distinct("arm"), "step", "loss")
+    for axes, members in panels:
+        own = results.where(arm=members)
+        for arm in members:
+            if whole := [run for run in own.where(arm=arm).values() if run.metrics["diverged_at"] is None]:
+                draw_runs(axes, whole, ARM_STYLES[arm].color, ARM_STYLES[arm].line, marker=ARM_STYLES[arm].marker)
+        # Of the training batches only the later half: the first ones fall from log V, whatever the arm.
+        late = [loss for curve in own.curve("loss") for loss in curve[len(curve) // 2 :]]
+        _cut(axes, [*late, *(loss for curve in own.curve("val_loss") for loss in curve[1:])])
+    return figure
+
+
+def _cut(axes: "Axes", losses: Sequence[float]) -> list[float]:
+    """Keep an axis to where most losses are, and return those above it: one bad arm would flatten all others."""
+    finite = [loss for loss in losses if np.isfinite(loss)]
+    if len(finite) < 4:
+        return []
+    low, middle = np.quantile(finite, [0, 0.5])
+    top = low + max(WIDE * (middle - low), LEAST_SPAN)
+    if max(finite) > top:
+        axes.set_ylim(low - 0.08 * (top - low), top)
+    return [loss for loss in finite if loss > top]
+
+
+SMOKE_MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context": 16, "vocab": 50, "sequences": 8, "micro_batch": 8}
+QUICK_MODEL = {"n_layer": 2, "n_head": 2, "n_embd": 64, "context": 32, "vocab": 128, "sequences": 16, "micro_batch": 16}
+SMOKE_STEPS = {"steps": 6, "warmup": 2, "evaluate_every": 3, "evaluation_sequences": 8, "checkpoint_every": 2}
+QUICK_STEPS = {"steps": 40, "warmup": 4, "evaluate_every": 10, "evaluation_sequences": 32, "checkpoint_every": 40}
+FULL_MODEL = {"n_layer": 6, "n_head": 6, "n_embd": 384, "context": 512, "sequences": 128, "micro_batch": 64}
+FULL_STEPS = {"steps": 300, "warmup": 30, "evaluate_every": 50, "evaluation_sequences": 512, "checkpoint_every": 300}
+RATES: dict[str, Any] = {"lrs": (3e-3, 1e-2), "repeated_lr": 3e-3}
+FEW: dict[str, Any] = {"arms": (STANDARD, "harmonic_28"), "repeated_arms": (STANDARD,)}
+
+EXPERIMENT = Experiment(
+    name="language_sweep",
+    title="Exponent, scale and learning rate of a small GPT",
+    figure="Sec. GPT-2",
+    claims=CLAIMS,
+    profiles={
+        "smoke": SweepSpec(**FEW, **RATES, **WITHOUT_DATA, **SMOKE_MODEL, **SMOKE_STEPS, log_every=1),
+        "quick": SweepSpec(**RATES, **WITHOUT_DATA, **QUICK_MODEL, **QUICK_STEPS, log_every=2),
+        "full": SweepSpec(seeds=(0, 1, 2), **FULL_MODEL, **FULL_STEPS),
+    },
+    cells=cells,
+    run_cells=run_cells,
+    tables=tables,
+    figures=figures,
+    accelerated=True,
+)

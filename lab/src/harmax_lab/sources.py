@@ -1,0 +1,105 @@
+"""Run folders of the laboratory as sources for `harmax prototypes` and `harmax geometry` (`harmax.inspect.sources`)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from harmax.errors import DamagedError, unknown
+from harmax.files import read_json
+from harmax.heads import HarmonicHead
+from harmax.inspect.geometry import MeasuredModel
+from harmax.inspect.sources import Classifier, Source
+from harmax_lab.kit.store import Run
+
+
+def open_source(folder: Path) -> "LabRun | None":
+    """Return the source for a run folder of the laboratory; None for other folders."""
+    if not (folder / "config.json").is_file():
+        return None
+    try:
+        config = read_json(folder / "config.json")
+        if not isinstance(config, dict) or "experiment" not in config:
+            return None
+        run = Run.open(folder)
+    except DamagedError as error:
+        if (folder / "cells").is_dir():
+            raise DamagedError(f"{folder} must be a whole run folder, but {error}.") from None
+        return None  # of another kind, whose own reader says what is wrong
+    kinds = {"mnist": OneLayerRun, "gpt2": LanguageRun}
+    return kinds.get(run.home.parent.name, LabRun)(run)
+
+
+@dataclass(frozen=True)
+class LabRun(Source):
+    """The run folder of any experiment."""
+
+    run: Run
+
+    @property
+    def kind(self) -> str:
+        """What the folder is, for error messages."""
+        return f"a run of `{self.run.experiment}`"
+
+
+class OneLayerRun(LabRun):
+    """A run of `mnist`: one-layer classifiers on pixels. A variant is a protocol."""
+
+    def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
+        """Return the harmonic classifier of the first seed."""
+        from harmax_lab.vision import mnist
+        from harmax_lab.vision.one_layer import HARMONIC, PROTOCOLS, OneLayerCell, exponent_of
+
+        spec = mnist.EXPERIMENT.load_spec(self.run.config["spec"])
+        cells = [OneLayerCell(one, rule, HARMONIC, spec.seeds[0]) for one in spec.datasets for rule in spec.protocols]
+        finished = [cell for cell in cells if cell.name in set(self.run.done)]
+        if not finished:
+            raise ValueError(
+                f"{self.run.folder} must have a finished harmonic cell of seed {spec.seeds[0]}, got none; finish the "
+                "run with `harmax run mnist`."
+            )
+        dataset = _chosen("--dataset", dataset, [cell.dataset for cell in finished])
+        # The authors' exponent is the one that reaches the paper's accuracy.
+        own = sorted(
+            (cell for cell in finished if cell.dataset == dataset), key=lambda cell: cell.protocol != "authors"
+        )
+        protocol = _chosen("--variant", variant, [cell.protocol for cell in own])
+        cell = next(cell for cell in own if cell.protocol == protocol)
+        weight = torch.from_numpy(self.run.read(cell.name).arrays["weight"]).flatten(1)
+        exponent, softening = exponent_of(protocol, weight.shape[1]), PROTOCOLS[protocol].softening
+        head = HarmonicHead(weight.shape[1], len(weight), exponent=exponent, softening=softening)
+        head.weight.data.copy_(weight)
+        return Classifier(dataset, head.to(device), None, lambda pixels: pixels.float() / 255)
+
+
+class LanguageRun(LabRun):
+    """A run of `gpt2` or a view of it. Its models are gone, but their measures are stored."""
+
+    def measured_models(self) -> list[MeasuredModel]:
+        """Return the finished models of the two arms."""
+        from harmax_lab.language import gpt2
+
+        spec = gpt2.EXPERIMENT.load_spec(self.run.config["spec"])
+        cells = [cell for cell in gpt2.cells(spec) if cell.arm in spec.arms and cell.name in set(self.run.done)]
+        if not cells:
+            raise ValueError(
+                f"{self.run.folder} must have a finished model, got none; finish the run with `harmax run gpt2`."
+            )
+        vocabulary = "one token per word" if spec.embedded else "GPT-2's BPE"
+        return [
+            MeasuredModel(
+                name=f"{cell.arm}, seed {cell.seed}" if len(spec.seeds) > 1 else cell.arm,
+                model=str(self.run.folder),
+                vocabulary=vocabulary,
+                tokens=spec.vocab,
+                arrays=self.run.read(cell.name).arrays,
+                spelling=(vocabulary, spec.vocab, spec.tasks, spec.quadruples),
+            )
+            for cell in cells
+        ]
+
+
+def _chosen(flag: str, wanted: str | None, there: list[str]) -> str:
+    if wanted is not None and wanted not in there:
+        raise ValueError(unknown(flag, wanted, list(dict.fromkeys(there))))
+    return wanted or there[0]

@@ -1,0 +1,58 @@
+"""Run folders of `harmax vision` as a source of image classifiers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from harmax.heads import HarmonicHead
+from harmax.inspect.sources import Classifier, Source
+
+PREPARATION = "preparation.json"
+
+
+@dataclass(frozen=True)
+class VisionFolder(Source):
+    """A run folder of `harmax vision` and the folder of its model."""
+
+    run: Path
+    model: Path
+
+    @property
+    def kind(self) -> str:
+        """What the folder is, for error messages."""
+        return "a folder of `harmax vision`"
+
+    def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
+        """Return the classifier. The data set is the one in the last checkpoint, unless another one is named."""
+        from harmax.train.checkpoint import find_checkpoints
+        from harmax.train.vision.model import load_classifier
+
+        if variant is not None:
+            raise ValueError(f"`--variant` must be left out for {self.kind}, got {variant!r}; it holds one classifier.")
+        checkpoints = find_checkpoints(self.run / "checkpoints")
+        dataset = dataset or (checkpoints[-1].read_state()["spec"]["dataset"] if checkpoints else None)
+        if dataset is None:
+            raise ValueError(
+                f"`--dataset` must name the images of {str(self.model)!r}, got none; the folder has no checkpoint that "
+                "names them."
+            )
+        model, preparation = load_classifier(self.model)
+        head = model.classifier[1]
+        if not isinstance(head, HarmonicHead):
+            raise ValueError(
+                f"FOLDER must hold a classifier with a harmonic head, got {str(self.model)!r} with a "
+                f"{type(head).__name__}, which has no prototypes; train one with `harmax vision --head harmonic`."
+            )
+        nn.Module.to(model, device)
+        labels = {int(number): str(name) for number, name in (model.config.id2label or {}).items()}
+        names = tuple(labels[number] for number in sorted(labels))  # the file sorts them as texts: 0, 1, 10
+        return Classifier(dataset, head, model, lambda x: preparation.prepare(x.to(device)), names, preparation.size)
+
+
+def open_vision_folder(folder: Path) -> VisionFolder | None:
+    """Return the source for a run folder of `harmax vision`, or for the model/ inside it; None for other folders."""
+    for run, model in ((folder.parent, folder), (folder, folder / "model")):
+        if (model / "config.json").is_file() and (model / PREPARATION).is_file():
+            return VisionFolder(run, model)
+    return None

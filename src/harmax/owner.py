@@ -1,0 +1,91 @@
+"""One owner per output folder: a second process that would write there is told who holds it.
+
+The lock is the kernel's (flock), so it ends with its process, however that process ends. The file OUTPUT/.lock only
+says who holds it; after a kill it stays behind and means nothing. A file system without locks gives no protection.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+import time
+import weakref
+from pathlib import Path
+
+LOCK = ".lock"
+NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+# A forked child, such as a process that decodes pictures, would share the lock and keep it after its parent was killed.
+_held: set[int] = set()
+
+
+def _let_go() -> None:
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class FolderInUseError(OSError):
+    """Another process writes to this output folder."""
+
+
+class FolderOwner:
+    """Holds an output folder until `release`; makes the folder where there is none.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     owner = FolderOwner(Path(folder) / "run")
+    ...     try:
+    ...         FolderOwner(Path(folder) / "run")
+    ...     except FolderInUseError as error:
+    ...         print(f"process {os.getpid()} on" in str(error))
+    ...     owner.release()
+    True
+    """
+
+    def __init__(self, folder: Path) -> None:
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = _lock(folder / LOCK)
+        os.ftruncate(handle, 0)
+        since = time.strftime("%Y-%m-%d %H:%M:%S")
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}, since {since}\n".encode())
+        _held.add(handle)
+        self.release = weakref.finalize(self, _release, handle, folder, made, os.getpid())
+        """Give the folder back; harmless when it was given back before."""
+
+
+def _lock(path: Path) -> int:
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The holder before may have deleted the file meanwhile; then its name is free, or another's.
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except BlockingIOError:
+            holder = os.read(handle, 1000).decode(errors="replace").strip() or "another process"
+            os.close(handle)
+            raise FolderInUseError(
+                f"{path.parent} is in use by {holder}; wait until it ends, stop it, or name another output folder."
+            ) from None
+        except FileNotFoundError:  # deleted between two looks
+            pass
+        except OSError as error:
+            if error.errno in NOT_SUPPORTED:
+                return handle
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _release(handle: int, folder: Path, made: bool, owner: int) -> None:
+    if os.getpid() != owner:
+        return
+    (folder / LOCK).unlink(missing_ok=True)  # before the lock goes, so that nobody else's file is deleted
+    _held.discard(handle)
+    os.close(handle)
+    if made and not any(folder.iterdir()):
+        folder.rmdir()

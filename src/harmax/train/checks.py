@@ -1,0 +1,52 @@
+"""Checks that the specifications of all recipes share."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+def check_least(spec: Any, least: Mapping[str, int]) -> None:
+    """Refuse a field that is smaller than it may be."""
+    for name, smallest in least.items():
+        if getattr(spec, name) < smallest:
+            raise ValueError(f"`{name}` must be at least {smallest}, got {getattr(spec, name)}; give a larger one.")
+
+
+def check_not_negative(spec: Any, *names: str) -> None:
+    """Refuse a field that is negative, infinite or not a number."""
+    for name in names:
+        if not 0 <= getattr(spec, name) < math.inf:
+            raise ValueError(
+                f"`{name}` must not be negative and must be finite, got {getattr(spec, name)}; 0 turns it off."
+            )
+
+
+def check_logit_scale(head: str, scale: float) -> None:
+    """Refuse a scale that is not positive, and any scale for a head that has an exponent instead."""
+    if not 0 < scale < math.inf:
+        raise ValueError(f"`logit_scale` must be a positive, finite number, got {scale}; 1 means no scaling.")
+    if head == "harmonic" and scale != 1:
+        raise ValueError(
+            f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got {scale}; give an "
+            "`exponent`."
+        )
+
+
+def count_micro_batches(name: str, size: int, micro_batch: int, world: int) -> int:
+    """Return how many micro-batches each of `world` processes computes per step.
+
+    >>> count_micro_batches("batch", 256, 32, 4)
+    2
+
+    Args:
+        name: of the field that holds the size of a step.
+        size: of a step.
+        micro_batch: what a process computes at once.
+        world: number of processes.
+    """
+    if size % (micro_batch * world):
+        raise ValueError(
+            f"`{name}` ({size}) must be a multiple of `micro_batch` x processes, got {micro_batch} x {world}; give "
+            "another `micro_batch`."
+        )
+    return size // (micro_batch * world)

@@ -1,0 +1,114 @@
+"""One update of a GPT-2: what `harmax pretrain` repeats, and what `harmax bench gpt2` measures."""
+
+# B sequences of a micro-batch, T tokens of each
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from harmax.train.checkpoint import training_tensors
+from harmax.train.language.cost import flops_per_token
+from harmax.train.language.model import NextTokenLoss, build_model
+from harmax.train.language.settings import PretrainSpec
+from harmax.train.world import World, autocast, gather_no_longer, spread, whole, without_exchange
+
+Batches = Iterator[tuple[Tensor, Tensor]]
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+class LanguageStep:
+    """A model with its loss and its optimizer, on its device; a call is one update. Nothing here waits for a GPU.
+
+    Args:
+        spec: what to train.
+        world: the processes that train it.
+        impl: how the harmonic loss is computed, as in `harmonic_loss`.
+
+    Attributes:
+        model: the GPT-2, its parameters distributed over processes as the engine does it.
+        optimizer: AdamW over them.
+        flops_per_token: floating-point operations that training needs per token.
+    """
+
+    def __init__(self, spec: PretrainSpec, world: World, *, impl: str = "auto") -> None:
+        self._spec, self._world = spec, world
+        self._micro_batches = spec.micro_batches(world.size)
+        self.model = build_model(spec)
+        self.flops_per_token = flops_per_token(spec, sum(parameter.numel() for parameter in self.model.parameters()))
+        self._module: nn.Module = spread(
+            NextTokenLoss(self.model, spec, impl=impl), spec, world, blocks=self.model.transformer.h
+        )
+        self.optimizer = make_optimizer(self.model, spec, world.device)
+
+    def __call__(self, batches: Batches, rate: float) -> tuple[Tensor, Tensor]:
+        """Take a step; return this process's sum of losses and the norm of the gradient, both still on the device.
+
+        Args:
+            batches: inputs and targets on the device, (B, T) each; a step takes as many as it needs.
+            rate: the learning rate.
+        """
+        spec, world = self._spec, self._world
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        total = torch.zeros((), dtype=torch.float64, device=world.device)
+        # Engines average over processes; wanted is the sum over all tokens, divided by their number.
+        share = world.size / (spec.sequences * spec.context)
+        for turn in range(self._micro_batches):
+            inputs_BT, targets_BT = next(batches)
+            with without_exchange(self._module, last=turn == self._micro_batches - 1):
+                loss = self._sum_losses(inputs_BT, targets_BT)
+                (loss * share).backward()
+            total += loss.detach()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), spec.clip or math.inf)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total, whole(norm)
+
+    @torch.no_grad()
+    def evaluate(self, batches: Batches) -> Tensor:
+        """Sum the losses of all tokens of this process's batches, float64."""
+        total = torch.zeros((), dtype=torch.float64, device=self._world.device)
+        for inputs_BT, targets_BT in batches:
+            total += self._sum_losses(inputs_BT, targets_BT)
+        gather_no_longer(self._module)
+        return total
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return views of everything that training changes."""
+        moments = dict(zip(MOMENTS, MOMENTS, strict=True))
+        return training_tensors(dict(self.model.named_parameters()), self.optimizer, moments)
+
+    def make_moments(self, step: int) -> None:
+        """Give AdamW the state that it makes itself at its first step."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                device = parameter.device if group["fused"] else "cpu"
+                self.optimizer.state[parameter] = {
+                    "step": torch.tensor(float(step), dtype=torch.float32, device=device),
+                    **{name: torch.zeros_like(parameter) for name in MOMENTS},
+                }
+
+    def _sum_losses(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        with autocast(self._spec.dtype, self._world.device):
+            loss: Tensor = self._module(inputs_BT, targets_BT)
+        return loss
+
+
+def parameter_groups(model: nn.Module, spec: PretrainSpec) -> list[dict[str, object]]:
+    """Split the parameters of a GPT-2: decay acts on matrices, and on the centers where the settings say so."""
+    centers = model.get_parameter("lm_head.weight")
+    decayed: list[nn.Parameter] = []
+    others: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        decays = parameter.ndim >= 2 and (spec.decay_centers or parameter is not centers)
+        (decayed if decays else others).append(parameter)
+    return [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
+
+
+def make_optimizer(model: nn.Module, spec: PretrainSpec, device: torch.device) -> torch.optim.AdamW:
+    """Return AdamW over a model whose parameters stay where they are."""
+    groups = parameter_groups(model, spec)
+    fused = device.type == "cuda"
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=spec.lr, betas=spec.betas, fused=fused)
