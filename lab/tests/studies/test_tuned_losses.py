@@ -28,7 +28,6 @@ from harmax_lab.studies.tuned_losses import (
     RivalCell,
     Searched,
     Trial,
-    choose,
     find_arm,
     reads_out,
     run_cells,
@@ -164,14 +163,16 @@ def test_every_loss_has_the_same_search() -> None:
 
 def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
     late, whole = np.zeros((4, 3)), np.zeros((4, 3))
+
+    def choice() -> tuple[int, int]:
+        return Searched(*(np.repeat(array[..., None, None], 2, axis=3) for array in (late, whole))).choice
+
     late[2, 1], whole[2, 1] = 0.8, 0.1
-    assert choose(late, whole) == (2, 1)
+    assert choice() == (2, 1)
     late[0, 2], whole[0, 2] = 0.795, 0.5
-    assert choose(late, whole) == (0, 2)
+    assert choice() == (0, 2)
     late[0, 2] = 0.78
-    assert choose(late, whole) == (2, 1)
-    shaped = Searched(*(np.repeat(array[..., None, None], 2, axis=3) for array in (late, whole)))
-    assert shaped.choice == (2, 1)
+    assert choice() == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Losses to compare with. `LOSSES` maps a name to a class built as ``LOSSES[name](in_features, classes, **options)``.
 
-Each is a head: `head(x)` gives the logits that predict, `training_loss(head, x, y)` what is minimized. All of
-`harmax.heads.HEADS` are among them; the paper's ablation is "linear" (dot, softmax), "l2" (distance, softmax),
-"dot_harmax" and "harmonic", Gaussian prototypes are "gaussian" (the squared distance of Snell, Swersky and Zemel,
+Each is a head: `head(x)` returns the logits that predict, `training_loss(head, x, y)` the loss to minimize. `LOSSES`
+includes all of `harmax.heads.HEADS`. The paper's ablation is "linear" (dot, softmax), "l2" (distance, softmax),
+"dot_harmax" and "harmonic". Gaussian prototypes are "gaussian" (the squared distance of Snell, Swersky and Zemel,
 "Prototypical networks", 2017, equation 2), and the Student-t kernel is "student_t".
 """
 

@@ -1,7 +1,4 @@
-"""Losses on angles: cosine softmax, and margins at the true class.
-
-Only the true class's logit differs between training and prediction.
-"""
+"""Losses on angles: cosine softmax, and margins at the true class, whose logit alone differs in training."""
 
 # B rows, V classes, D features
 
@@ -41,7 +38,7 @@ class NormFaceHead(RivalHead):
         return self.scale * products(unit(x), unit(w_VD))
 
 
-class CosFaceHead(LossHead):
+class CosFaceHead(LossHead, NormFaceHead):
     r"""Cosine softmax with a margin taken off the true class's cosine.
 
     .. math:: z_j = s (\cos\theta_j - m [j = c])
@@ -59,13 +56,8 @@ class CosFaceHead(LossHead):
     def __init__(
         self, in_features: int, out_features: int, *, scale: float = 64.0, margin: float = 0.35, **options: Any
     ) -> None:
-        super().__init__(in_features, out_features, **options)
-        self.scale, self.margin = positive("scale", scale), positive("margin", margin, least=0)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """Logits that predict, s cos, (..., V)."""
-        x, w_VD = wide(input, self.weight)
-        return self.scale * products(unit(x), unit(w_VD))
+        super().__init__(in_features, out_features, scale=scale, **options)
+        self.margin = positive("margin", margin, least=0)
 
     def training_logits(self, features: Tensor, target: Tensor, step: Tensor | None = None) -> Tensor:
         """Logits with the margin, (B, V)."""
@@ -79,8 +71,8 @@ class ArcFaceHead(CosFaceHead):
     .. math:: z_c = s \cos(\theta_c + m), \qquad z_j = s \cos\theta_j \quad (j \ne c)
 
     Deng, Guo, Xue and Zafeiriou, "ArcFace: additive angular margin loss for deep face recognition" (2019), equation 3.
-    Where angle and margin together pass 180 degrees, the cosine would rise again; there it is s (cos - m sin m), as in
-    the authors' code and in pytorch-metric-learning.
+    Where angle and margin together pass 180 degrees, the cosine would rise again; the logit there is s (cos - m sin m),
+    as in the authors' code and in pytorch-metric-learning.
 
     Args:
         scale: s.
@@ -113,9 +105,9 @@ class LargeMarginHead(LossHead):
         \psi(\theta) = (-1)^k \cos(m \theta) - 2 k \quad (k \pi / m \le \theta \le (k + 1) \pi / m)
 
     and z_j = w_j . x otherwise. W. Liu, Wen, Yu and Yang, "Large-margin softmax loss for convolutional neural networks"
-    (2016), equations 4 and 6; lambda, of its section on experiments, falls with the number t of updates as the authors'
-    code has it, max(least, base (1 + rate t)^-power), with that code's values. They take some 20,000 steps to come down
-    to 1e-3; give a larger rate for shorter trainings, or base 0 for none of it.
+    (2016), equations 4 and 6. Lambda, of its section on experiments, falls with the number t of updates as in the
+    authors' code, max(least, base (1 + rate t)^-power), with that code's values. It needs some 20,000 steps to reach
+    1e-3; use a larger rate for shorter trainings, or base 0 for no annealing.
 
     Args:
         margin: m, a whole number; 1 is the standard softmax.

@@ -1,14 +1,14 @@
-"""What a loss is here: a head that predicts, and what is minimized to train it.
+"""What a loss is here: a head that predicts, and the loss that trains it.
 
-A loss is a head, an `nn.Linear` whose `forward` gives the logits that predict. For most, `F.cross_entropy(head(x), y)`
-is all there is to it: every class in `harmax.heads.HEADS` is such a loss. A `LossHead` is one whose training sees more
-than its prediction does: a margin at the true class, other rows of the batch, the number of the step. Everything is a
-pure function of tensors, without branches on their values, so that hundreds of runs can be stacked (vmap) and an epoch
-recorded (CUDA graphs).
+A loss is a head, an `nn.Linear` whose `forward` returns the logits that predict. Most are trained by
+`F.cross_entropy(head(x), y)`; every class in `harmax.heads.HEADS` is. A `LossHead` uses more in training than in
+prediction: a margin at the true class, other rows of the batch, the number of the step. Everything is a pure function
+of tensors, without branches on their values, so that hundreds of runs can be stacked (vmap) and an epoch recorded
+(CUDA graphs).
 
-pytorch-metric-learning has some of these losses. Its classes hold weights of their own, which cannot be tied, and look
-rows and pairs up by index, so that shapes depend on the labels: neither vmap nor a recorded graph can run them. They
-are written again here for that reason alone, and tests/losses holds value and gradient against it.
+pytorch-metric-learning has some of these losses. Its classes have weights of their own, which cannot be tied, and look
+up rows and pairs by index, so that shapes depend on the labels: neither vmap nor a recorded graph can run them. This
+is the only reason to write them again; tests/losses compares values and gradients with that library.
 """
 
 # B rows, V classes, D features
@@ -27,7 +27,7 @@ from harmax.kernels.operators import without_autocast
 class RivalHead(LinearHead):
     """A head without the options of the harmonic family, which refuses a bias where its publication has none.
 
-    Its weight starts as `nn.Linear`'s does, whatever the publication says, and other parameters start at constants:
+    The weight starts like that of `nn.Linear`, whatever the publication says, and other parameters start at constants:
     with one seed all losses start from the same network.
 
     Args:
@@ -38,7 +38,7 @@ class RivalHead(LinearHead):
 
     takes_bias: ClassVar[bool] = False
     settings: ClassVar[tuple[str, ...]] = ()
-    """Attributes that tell two heads of a kind apart; `repr` shows them in full."""
+    """Attributes that distinguish two heads of a kind; `repr` shows them."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class RivalHead(LinearHead):
         super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
 
     def reset_parameters(self) -> None:
-        """Draw the weight anew, as `nn.Linear` does, and start other parameters afresh."""
+        """Draw the weight as `nn.Linear` does, and reset other parameters."""
         super().reset_parameters()
         self.reset_extras()
 
     def reset_extras(self) -> None:
-        """Set the parameters other than weight and bias, where a head has any, to their start."""
+        """Set parameters other than weight and bias to their start."""
 
     def extra_repr(self) -> str:
         """Sizes and settings."""
@@ -78,7 +78,7 @@ class LossHead(RivalHead):
     """
 
     reads_out: ClassVar[bool] = False
-    """Whether the weight only reads classes off features that it does not train; it cannot be a tied embedding."""
+    """Whether the weight only reads classes off features that it does not train; such a weight cannot be tied."""
 
     def training_logits(self, features: Tensor, target: Tensor, step: Tensor | None = None) -> Tensor:
         """Logits whose cross-entropy is minimized, (B, V).
@@ -91,7 +91,7 @@ class LossHead(RivalHead):
         return self(features)
 
     def extra_loss(self, features: Tensor, target: Tensor, present: Tensor) -> Tensor | None:
-        """What is added to the cross-entropy, 0-d; None: nothing.
+        """Term that is added to the cross-entropy, 0-d; None: nothing.
 
         Args:
             features: (B, D).
@@ -110,14 +110,14 @@ def training_loss(
     classes: Tensor | None = None,
     step: Tensor | None = None,
 ) -> Tensor:
-    """Loss that a head is trained with, 0-d: the mean over rows, or over pairs of rows.
+    """Return the loss that a head is trained with, 0-d: the mean over rows, or over pairs of rows.
 
     Args:
         head: any of `LOSSES`, or another module from features to logits.
         features: what the head sees, (B, D).
         target: class indices, (B,), int64.
         present: 1 or True for rows that count, 0 for padding, (B,); None: all count.
-        classes: how many of the V classes there are, 0-d; the others are padding. None: all.
+        classes: number of real classes, 0-d; the rest of V is padding. None: all are real.
         step: updates so far, 0-d, for losses that change over the training; None: long after the start.
 
     >>> from harmax_lab.losses import LOSSES
@@ -138,7 +138,7 @@ def training_loss(
 
 
 def real_classes(logits: Tensor, classes: Tensor | None) -> Tensor:
-    """Set the logits (..., V) of classes that are padding to -inf, so that none of them ever wins."""
+    """Set the logits (..., V) of padded classes to -inf, so that none of them ever wins."""
     if classes is None:
         return logits
     inside_V = torch.arange(logits.shape[-1], device=logits.device) < classes
@@ -155,11 +155,11 @@ def mean_cross_entropy(logits: Tensor, target: Tensor, present: Tensor | None = 
 
 
 class WithLoss(nn.Module):
-    """A model with what it is trained to minimize: inputs and targets in, logits and loss out.
+    """A model with its training loss: inputs and targets in, logits and loss out.
 
     Args:
-        model: any; at most one module in it is a `LossHead`, whose features are taken where they enter it. Without one
-            the loss is the cross-entropy of the model's logits.
+        model: at most one of its modules may be a `LossHead`; the loss sees the features that enter this head. Without
+            one the loss is the cross-entropy of the model's logits.
 
     >>> from harmax_lab.losses import LOSSES
     >>> model = WithLoss(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), LOSSES["arcface"](3, 5)))
@@ -190,7 +190,7 @@ class WithLoss(nn.Module):
         Args:
             inputs: what the model takes.
             target, present, classes, step: as for `training_loss`.
-            testing: give the cross-entropy of the logits that predict, without margins, pairs or centers.
+            testing: return the cross-entropy of the logits that predict, without margins, pairs or centers.
         """
         if self.head_name is None or testing:
             z_BV = real_classes(self.model(*inputs), classes)
@@ -208,9 +208,8 @@ class WithLoss(nn.Module):
 
 
 def unit(vectors: Tensor) -> Tensor:
-    """Divide vectors (..., D) by their length; a vector of zeros stays, with the gradient of one of length 1."""
-    # The largest entry first, so that no square leaves the range. As the result does not depend on it, neither does the
-    # gradient.
+    """Divide vectors (..., D) by their length; a zero vector stays, with the gradient of a vector of length 1."""
+    # The largest entry first, so that no square leaves the range. The result does not depend on it, nor the gradient.
     largest = vectors.detach().abs().amax(-1, keepdim=True)
     scaled = vectors / torch.where(largest == 0, 1.0, largest)
     s = scaled.square().sum(-1, keepdim=True)

@@ -1,8 +1,8 @@
 """Losses on the features: pairs of rows, with a read-out that does not train them, and centers.
 
-The read-out is a linear layer trained by cross-entropy on detached features, at the same time: the features see the
-contrastive loss alone, the read-out's weight the cross-entropy alone. Its weight must not be the embedding, or the
-cross-entropy would train the network through it. There are no augmented views and no projection network here: the
+The read-out is a linear layer trained at the same time by cross-entropy on detached features: only the contrastive loss
+trains the features, and only the cross-entropy trains the read-out. The read-out's weight must not be the embedding, or
+the cross-entropy would train the network through it. There are no augmented views and no projection network: the
 positives of a row are the rows of its class in the batch, and the loss is on the features that the read-out sees.
 """
 
@@ -26,7 +26,7 @@ class ReadOutHead(LossHead):
     reads_out = True
 
     def training_logits(self, features: Tensor, target: Tensor, step: Tensor | None = None) -> Tensor:
-        """Logits of the read-out, (B, V), which teach the features nothing."""
+        """Logits of the read-out, (B, V), which do not train the features."""
         return self(features.detach())
 
 

@@ -1,4 +1,4 @@
-"""Losses that put something else in the place of the exponential, or of the inner product, under the softmax."""
+"""Losses that replace the exponential of the softmax, or the inner product under it."""
 
 # B rows, V classes, D features
 
@@ -107,11 +107,11 @@ class DisMaxHead(IsoMaxPlusHead):
 
     .. math:: z_j = -\Big(D_j + \frac{1}{V} \sum_k D_k\Big), \qquad D_j = |d| \, \|\hat x - \hat w_j\| / \sqrt 2
 
-    Macedo, Zanchettin and Ludermir, "Distinction maximization loss" (2022), enhanced logits, in the authors' code with
-    the square root of 2. Without their fractional probability regularization, which cuts four *images* into one: it has
-    no meaning for tokens, and their code has a variant without it too. What all logits of a row share cancels in the
-    softmax, so that this head **trains as IsoMax+ does with an entropic scale of 10 / sqrt(2)**, and differs from it in
-    scores that look at the logits themselves, such as those for outliers.
+    Macedo, Zanchettin and Ludermir, "Distinction maximization loss" (2022), enhanced logits, with the square root of 2
+    of the authors' code. Their fractional probability regularization, which cuts four *images* into one, is left out:
+    it has no meaning for tokens, and their code has a variant without it too. A term that all logits of a row share
+    cancels in the softmax, so this head **trains as IsoMax+ does with an entropic scale of 10 / sqrt(2)**. It differs
+    in scores that look at the logits themselves, such as those for outliers.
     """
 
     def distance(self, input: Tensor) -> Tensor:

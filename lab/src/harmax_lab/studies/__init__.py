@@ -1,6 +1,7 @@
 """Is it the loss? Four studies on the five algorithmic tasks, read together in lab/results/is_it_the_loss.md.
 
-`ablation` takes the loss apart (distance, normalizer), `confounds` changes what came with it (data, weight decay,
-tying), `exponents` turns its one number, and the rivals (an experiment a model) hold it against other losses, each
-tuned. outcomes.py says what a run is judged by and how arms are compared in all of them.
+`ablation` takes the loss apart (distance, normalizer). `confounds` changes what came with it (data, weight decay,
+tying). `exponents` varies its one number. `rivals` (one experiment per model) compares it with other losses, each tuned
+(tuned_losses.py). Shared: score_runs.py says what a run is judged by, compare_arms.py how arms are compared and claims
+judged, tables_and_figures.py what all of them show.
 """

@@ -17,7 +17,7 @@ for 5000 epochs, where the authors have 7000 and, on permutations, 10,000.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, planes
@@ -29,15 +29,8 @@ from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
-from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, StudySpec, minus, numbers_of, study_claim, written
-from harmax_lab.studies.tables_and_figures import (
-    SCORES_TITLE,
-    draw_switches,
-    effect_table,
-    run_tables,
-    score_table,
-    without_one,
-)
+from harmax_lab.studies import tables_and_figures as show
+from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, Rule, StudySpec, minus, numbers_of, written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,16 +92,12 @@ def _judge_share(place: Place, alone: str) -> Finding:
 
 
 def _claims(protocol: str, model: str) -> list[Claim]:
-    def claim(name: str, said: str, rule: arms.Rule, **more: Any) -> Claim:
-        where = f"{BODIES[model]}, {protocol} protocol, untuned"
-        at = {"full": FULL, "protocol": protocol, "model": model, "arms": HEADS}
-        return study_claim(f"{name}_{model}_{protocol}", said, rule, where, **at, **more)
-
-    def most(name: str, words: str, head: str) -> Claim:
-        said = f"{words} alone gives more than half of the gain in structure that both give over neither, on average "
-        rule = arms.Rule("Not decided where both give no clear gain", partial(_judge_share, alone=head))
-        return claim(name, f"{said}over the tasks", rule)
-
+    where, suffix = f"{BODIES[model]}, {protocol} protocol, untuned", f"{model}_{protocol}"
+    claim = partial(arms.study_claim, suffix=suffix, where=where, full=FULL, protocol=protocol, model=model, arms=HEADS)
+    half = (
+        "{} alone gives more than half of the gain in structure that both give over neither, on average over the tasks"
+    )
+    unclear = "Not decided where both give no clear gain"
     return [
         claim(
             "both_needed",
@@ -120,8 +109,8 @@ def _claims(protocol: str, model: str) -> list[Claim]:
             "lattice and modular addition; no numbers are known here.",
             control=protocol != "authors",
         ),
-        most("distance_most", "The distance", "l2"),
-        most("harmax_most", "HarMax", "dot_harmax"),
+        claim("distance_most", half.format("The distance"), Rule(unclear, partial(_judge_share, alone="l2"))),
+        claim("harmax_most", half.format("HarMax"), Rule(unclear, partial(_judge_share, alone="dot_harmax"))),
         claim(
             "interaction",
             "The two reinforce one another: the interaction in structure lies above 0",
@@ -135,10 +124,10 @@ def tables(results: Results) -> list[Table]:
     """Tabulate scores, effects and epochs."""
     places = results.spec.places(results)
     return [
-        score_table(SCORES_TITLE, places, HEADS),
-        effect_table("Effects of the two switches, paired over seeds: mean [95 %]", places, SWITCHES),
-        without_one(places, {**SWITCHES, **OVER_NEITHER}),
-        *run_tables(places, HEADS, "head"),
+        show.score_table(show.SCORES_TITLE, places, HEADS),
+        show.effect_table("Effects of the two switches, paired over seeds: mean [95 %]", places, SWITCHES),
+        show.without_one(places, {**SWITCHES, **OVER_NEITHER}),
+        *show.run_tables(places, HEADS, "head"),
     ]
 
 
@@ -148,7 +137,7 @@ def figures(results: Results) -> dict[str, Picture]:
     for protocol in results.distinct("protocol"):
         places = [place for place in results.spec.places(results) if place.protocol == protocol]
         drawn[f"effects_{protocol}"] = Picture(
-            draw_switches(places, SWITCHES),
+            show.draw_effects(places, SWITCHES, by_task=False, size=(10, 2.85 + 0.84 * len(places[0].each()))),
             f"What each switch does to the scores, {protocol} protocol, untuned: mean over seeds and 95 % interval, by "
             "task and averaged over tasks (last row); gray where the interval spans 0. Distance and HarMax: mean "
             "effect of a switch over the two settings of the other. Interaction: how much more each does with the "
@@ -171,7 +160,7 @@ def _draw_embeddings(place: Place) -> "Figure":
         structure = task_of(RunCell(place.protocol, task, place.model, head, 0.8, 0)).structure
         share = planes.draw_middle(axes, structure, place.runs.get((task, head), {}), size=3.4)
         axes.set_xlabel(share, fontsize=8)
-        axes.yaxis.label.set_size(9)
+        axes.yaxis.label.set_fontsize(9)
     return figure
 
 

@@ -19,7 +19,7 @@ from harmax_lab.algorithmic.protocols import Settings
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.algorithmic.training import train
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Experiment, Spec
+from harmax_lab.kit.experiment import Context, Experiment, Spec
 from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
@@ -184,12 +184,7 @@ def numbers_of(found: PairedDifference | None) -> dict[str, float] | None:
     return found.difference._asdict() if found else None
 
 
-def is_alike(found: PairedDifference) -> bool | None:
-    """Whether a difference lies within the margin with its interval, or beyond it; None where neither.
-
-    >>> is_alike(paired_difference([0.01, 0.02], [0.0, 0.0], statistic="mean"))
-    True
-    """
+def _alike(found: PairedDifference) -> bool | None:
     _, low, high = found.difference
     return True if low > -MARGIN and high < MARGIN else False if low > MARGIN or high < -MARGIN else None
 
@@ -201,13 +196,16 @@ class Rule(NamedTuple):
     judge: Callable[[Place], Finding]
 
 
-def above(weights: Weights, words: str, score: str = "structure", *, alike: bool = False) -> Rule:
+def above(
+    weights: Weights, words: str | Callable[[Place], str], score: str = "structure", *, alike: bool = False
+) -> Rule:
     """Judge by a weighted sum of arms' scores: above 0, or (`alike`) near it; `words` say what the sum is."""
 
     def judge(place: Place) -> Finding:
         found = place.contrast(weights, score)
-        holds = None if found is None else is_alike(found) if alike else found.difference.above(0)
-        sentence = f"{words}: {written(found, p=True)}, mean of {len(place.tasks)} tasks."
+        holds = None if found is None else _alike(found) if alike else found.difference.above(0)
+        named = words if isinstance(words, str) else words(place)
+        sentence = f"{named}: {written(found, p=True)}, mean of {len(place.tasks)} tasks."
         return Finding(holds, sentence, {"difference": numbers_of(found)})
 
     where = f"within {MARGIN} of 0; broken where outside" if alike else "above 0; broken where below"
@@ -217,19 +215,12 @@ def above(weights: Weights, words: str, score: str = "structure", *, alike: bool
 def none_ahead(
     pairs: Mapping[str, str], labels: Mapping[str, str], score: str, *, limit: float = 0.0, name_breaking: bool = False
 ) -> Rule:
-    """Judge a claim about all of some arms: none passes its reference by more than a limit.
+    """Judge a claim about all of some arms: none passes its reference, as `pairs` has it, by more than a limit.
 
     It holds where every difference lies below the limit with its 95 % interval. This needs no correction: a claim that
     is wrong for one arm rarely passes for that arm. It is broken where one difference lies above the limit. One of many
     does so by chance; so it must do so at the level shared among them *and* by the signed-rank test against the limit,
-    corrected by Holm's rule for all of them.
-
-    Args:
-        pairs: by arm, its reference; arms that were not run are left out.
-        labels: of arms and references.
-        score: a key of `SCORES`.
-        limit: of the difference.
-        name_breaking: whether the numbers list the arms that break the claim, each with its reference.
+    corrected by Holm's rule for all of them. `name_breaking` adds the arms that break it to the numbers.
     """
 
     def judge(place: Place) -> Finding:
@@ -237,26 +228,21 @@ def none_ahead(
         tried = {arm: list(place.per_seed(minus(arm, against), score).values()) for arm, against in ran.items()}
         values = {arm: own for arm, own in tried.items() if own}
         found = {arm: _over_seeds(own) for arm, own in values.items()}
-        strict = [_over_seeds(own, limit, shared_level(len(ran))) for own in values.values()]
-        corrected = dict(zip(values, zip(strict, holm([one.rank_p for one in strict]), strict=True), strict=True))
-        breaking = [arm for arm, (one, p) in corrected.items() if one.difference.above(0) and p < SIGNIFICANT]
+        strict = {arm: _over_seeds(own, limit, shared_level(len(ran))) for arm, own in values.items()}
+        p = dict(zip(strict, holm([one.rank_p for one in strict.values()]), strict=True))
+        breaking = [arm for arm, one in strict.items() if one.difference.above(0) and p[arm] < SIGNIFICANT]
         behind = [arm for arm, one in found.items() if one.difference.above(limit) is False]
         holds = False if breaking else True if found and len(behind) == len(ran) else None
         best = max(found, key=lambda arm: found[arm].difference.estimate)
-        shown = {
-            f"{labels[arm]} minus {labels[ran[arm]]}": written(found[arm])
-            for arm in (found if len(found) <= FEW else [best])
-        }
+        some, few = (list(found), "") if len(found) <= FEW else ([best], "best of ")
+        shown = {f"{labels[arm]} minus {labels[ran[arm]]}": written(found[arm]) for arm in some}
         sentence = (
-            f"{SCORES[score].capitalize()}, mean of {len(place.tasks)} tasks: {'' if len(found) <= FEW else 'best of '}"
-            f"{listed(shown)}. Clearly below {limit:g}: {len(behind)} of {len(ran)}."
+            f"{SCORES[score].capitalize()}, mean of {len(place.tasks)} tasks: {few}{listed(shown)}. Clearly below "
+            f"{limit:g}: {len(behind)} of {len(ran)}."
         )
         if holds is None and found[best].difference.above(limit):
-            one, p = corrected[best]
-            low, high = (value + limit for value in one.difference[1:])
-            sentence += (
-                f" Corrected for {len(found)}: [{low:+.3f}, {high:+.3f}], p against {limit:g} {p:.2g}: not decided."
-            )
+            ends = ", ".join(f"{limit + end:+.3f}" for end in strict[best].difference[1:])
+            sentence += f" Corrected for {len(found)}: [{ends}], p against {limit:g} {p[best]:.2g}: not decided."
         numbers = {f"difference_{arm}": numbers_of(one) for arm, one in found.items()}
         named = {BREAKING: {arm: ran[arm] for arm in breaking}} if name_breaking else {}
         return Finding(holds, sentence, {**numbers, **named})
@@ -269,11 +255,12 @@ def none_ahead(
 
 
 def study_claim(
-    id: str,
+    name: str,
     said: str,
     rule: Rule,
-    where: str,
     *,
+    suffix: str,
+    where: str,
     full: StudySpec,
     protocol: str,
     model: str,
@@ -286,19 +273,9 @@ def study_claim(
 ) -> Claim:
     """Return a claim about the arms of one model under one protocol.
 
-    Args:
-        id: of the claim.
-        said: what is claimed; its rule, and where it is asked, follow in the statement.
-        rule: by which it is judged.
-        where: it is asked.
-        full: the spec that is long enough to decide.
-        protocol, model: of the place.
-        arms: those it rests on; none: all that were run.
-        must: those without which nothing can be said; None: all of them.
-        tasks: those it is about; None: all of the full spec, and () for whichever were run.
-        also: says why a spec cannot decide it although epochs, tasks, arms and seeds can; empty where it can.
-        paper: what the paper reports.
-        control: whether the paper does not make the claim.
+    It rests on `arms` (none: all that were run) and on `tasks` (None: all of the full spec, (): whichever were run).
+    Nothing can be said without the arms in `must` (None: all). It is decided where epochs, tasks, arms and seeds are
+    those of the full spec, and where `also` does not say why a spec cannot decide it.
     """
     wanted = set(arms)
 
@@ -326,17 +303,14 @@ def study_claim(
         )
 
     statement = f"{said}. {rule.words} ({where})."
-    return Claim(id, statement, paper, control, needs=needs, judge=judge, enough=enough)
+    return Claim(f"{name}_{suffix}", statement, paper, control, needs=needs, judge=judge, enough=enough)
 
 
-def study(*, settings_of: Callable[[Any, Any], Settings], pieces: Callable[[Any], Any], **own: Any) -> Experiment:
+def study(*, settings_of: Callable[[Any, Any], Settings], **own: Any) -> Experiment:
     """Return the experiment of a study whose runs are trained as `settings_of(spec, cell)` says, scored and kept."""
-    return Experiment(
-        run_cells=lambda spec, group, context: compact(
-            train(group, partial(settings_of, spec), context, snapshots=2, centers=True)
-        ),
-        group=lambda cell: None,  # side by side: a GPU never waits for a compiler or for a last straggler
-        pieces=pieces,
-        accelerated=True,
-        **own,
-    )
+
+    def run_cells(spec: Any, group: Sequence[Any], context: Context) -> Iterable[tuple[Any, CellResult]]:
+        return compact(train(group, partial(settings_of, spec), context, snapshots=2, centers=True))
+
+    # Side by side: a GPU never waits for a compiler or for a last straggler.
+    return Experiment(run_cells=run_cells, group=lambda cell: None, accelerated=True, **own)

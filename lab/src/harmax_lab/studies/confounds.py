@@ -13,7 +13,6 @@ rows. Permutations are drawn once each under either protocol: there only the spl
 the effect of the data on a gain is paired in initial weights alone.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,20 +22,13 @@ from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.runs import BODIES
 from harmax_lab.algorithmic.training import RunCell
-from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.claims import Claim
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
-from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, Rule, StudySpec, minus, study_claim, written
+from harmax_lab.studies import tables_and_figures as show
+from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, Rule, StudySpec, minus, written
 from harmax_lab.studies.score_runs import SCORES
-from harmax_lab.studies.tables_and_figures import (
-    SCORES_TITLE,
-    draw_by_task,
-    each,
-    effect_table,
-    run_tables,
-    without_one,
-)
 
 HEADS = {"linear": "cross-entropy", "harmonic": "harmonic"}
 MATCHED = "matched"
@@ -133,48 +125,41 @@ def change(condition: str) -> dict[str, float]:
     return {**gain(condition), **{arm: -weight for arm, weight in gain(MATCHED).items()}}
 
 
-def _judge_change(place: Place, condition: str, score: str) -> Finding:
+def _both_gains(place: Place, condition: str, score: str) -> str:
     usual, changed = (written(place.contrast(gain(one), score)) for one in (MATCHED, condition))
-    words = f"Gain in {SCORES[score]}: {usual} as matched, {changed} under the condition; change"
-    return arms.above(change(condition), words, score, alike=True).judge(place)
+    return f"Gain in {SCORES[score]}: {usual} as matched, {changed} under the condition; change"
 
 
 def _claims(model: str) -> list[Claim]:
-    def claim(name: str, said: str, rule: Rule, conditions: Iterable[str], where: str = "") -> Claim:
+    def claim(name: str, said: str, rule: Rule, *conditions: str) -> Claim:
+        asked = f"{CONDITIONS[conditions[-1]].label}; " if len(conditions) < len(DECAYS) else ""
         own = [arm_name(head, one) for one in conditions for head in HEADS]
-        place: dict[str, Any] = {"full": FULL, "protocol": "matched", "model": model, "arms": own}
-        return study_claim(f"{name}_{model}", said, rule, f"{where}{BODIES[model]}, untuned", **place)
+        place: Any = {"full": FULL, "protocol": "matched", "model": model, "arms": own}
+        return arms.study_claim(name, said, rule, suffix=model, where=f"{asked}{BODIES[model]}, untuned", **place)
 
-    gains = [
-        claim(
-            f"gain_{name}",
-            "Harmonic loss gives more structure than cross-entropy",
-            arms.above(gain(name), "Structure, harmonic minus cross-entropy"),
-            [name],
-            f"{condition.label}; ",
-        )
-        for name, condition in CONDITIONS.items()
-    ]
-    changes = [
-        claim(
-            f"{score}_{name}",
-            f"The gain in {SCORES[score]} is the same as under the matched protocol",
-            arms.above({}, "", alike=True)._replace(judge=partial(_judge_change, condition=name, score=score)),
-            [MATCHED, name],
-            f"{CONDITIONS[name].label}; ",
-        )
-        for score in ("structure", "accuracy")
-        for name in CHANGES
-    ]
+    more, words = "Harmonic loss gives more structure than cross-entropy", "Structure, harmonic minus cross-entropy"
     against = {arm_name("linear", one): arm_name("harmonic", "no_decay") for one in DECAYS}
-    decay = claim(
-        "decay_instead",
-        "Harmonic loss without weight decay gives more structure than cross-entropy with each of "
-        f"{len(DECAYS)} weight decays. Cross-entropy is compared with harmonic loss",
-        arms.none_ahead(against, LABELS, "structure"),
-        DECAYS,
-    )
-    return [*gains, *changes, decay]
+    return [
+        *(claim(f"gain_{name}", more, arms.above(gain(name), words), name) for name in CONDITIONS),
+        *(
+            claim(
+                f"{score}_{name}",
+                f"The gain in {SCORES[score]} is the same as under the matched protocol",
+                arms.above(change(name), partial(_both_gains, condition=name, score=score), score, alike=True),
+                MATCHED,
+                name,
+            )
+            for score in ("structure", "accuracy")
+            for name in CHANGES
+        ),
+        claim(
+            "decay_instead",
+            "Harmonic loss without weight decay gives more structure than cross-entropy with each of "
+            f"{len(DECAYS)} weight decays. Cross-entropy is compared with harmonic loss",
+            arms.none_ahead(against, LABELS, "structure"),
+            *DECAYS,
+        ),
+    ]
 
 
 def tables(results: Results) -> list[Table]:
@@ -185,15 +170,15 @@ def tables(results: Results) -> list[Table]:
     labels = {arm_name(head, one): LABELS[arm_name(head, one)] for one in spec.conditions for head in HEADS}
     scores = [
         {**place.columns, "arm": label, **{words: place.mean(arm, score) for score, words in SCORES.items()}}
-        for place in each(places)
+        for place in show.each(places)
         for arm, label in labels.items()
     ]
     made = [
-        effect_table(GAINS_TITLE, places, gains),
-        effect_table(CHANGES_TITLE, places, changes),
-        without_one(places, gains),
-        Table(SCORES_TITLE, tuple(scores)),
-        *run_tables(places, labels),
+        show.effect_table(GAINS_TITLE, places, gains),
+        show.effect_table(CHANGES_TITLE, places, changes),
+        show.without_one(places, gains),
+        Table(show.SCORES_TITLE, tuple(scores)),
+        *show.run_tables(places, labels),
     ]
     # The protocol is the same in all rows: the condition says whose data a run has.
     return [
@@ -207,8 +192,9 @@ def figures(results: Results) -> dict[str, Picture]:
     if not conditions:
         return {}
     gains = {CONDITIONS[one].label: gain(one) for one in conditions}
-    size = (2.2, len(SCORES) * (0.3 * len(gains) + 0.75) + 0.6)
-    figure = draw_by_task(results.spec.places(results), gains, list(SCORES), size=size)
+    places = results.spec.places(results)
+    size = (1.75 * len(places[0].each()) + 2.2, len(SCORES) * (0.3 * len(gains) + 0.75) + 0.6)
+    figure = show.draw_effects(places, gains, size=size)
     caption = (
         "Gain of harmonic loss over cross-entropy, both trained alike, under each condition and on each task; untuned, "
         f"{len(results.spec.seeds)} seeds: mean and 95 % interval, gray where it spans 0. To the right of 0 harmonic "

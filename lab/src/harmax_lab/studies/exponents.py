@@ -14,6 +14,7 @@ study compares exponents at one setting, not each at its best.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,43 +111,37 @@ def _judge_trend(place: Place) -> Finding:
     )
 
 
-UNBEATEN = {
-    "two_structure": ("2", "structure", "Of the fixed exponents none gives more structure than 2"),
-    "root_accuracy": ("4", "accuracy", "Of the fixed exponents none gives a higher test accuracy than sqrt(D) = 4"),
-    "learned_accuracy": (LEARNED, "accuracy", "No fixed exponent gives a higher test accuracy than the learnable one"),
-    "learned_structure": (LEARNED, "structure", "No fixed exponent gives more structure than the learnable one"),
-}
-
-
 def _claims(protocol: str, model: str) -> list[Claim]:
-    def claim(name: str, said: str, rule: Rule, must: Sequence[str] = ()) -> Claim:
-        return arms.study_claim(
-            f"{name}_{model}_{protocol}",
-            said,
-            rule,
-            f"mean over tasks, {BODIES[model]}, {protocol} protocol, untuned",
-            full=FULL,
-            protocol=protocol,
-            model=model,
-            arms=FULL.arms,
-            must=must,
-            also=lambda spec: "Not all exponents were run." * (spec.exponents != FULL.exponents),
-            paper="The paper's rule is sqrt(D), its code's exponent for small models 2. No numbers of the appendix are "
-            "known here.",
-        )
+    claim = partial(
+        arms.study_claim,
+        suffix=f"{model}_{protocol}",
+        where=f"mean over tasks, {BODIES[model]}, {protocol} protocol, untuned",
+        full=FULL,
+        protocol=protocol,
+        model=model,
+        arms=FULL.arms,
+        also=lambda spec: "Not all exponents were run." * (spec.exponents != FULL.exponents),
+        paper="The paper's rule is sqrt(D); its code has 2 for small models. No numbers of the appendix are known.",
+    )
 
-    labels = {arm: f"exponent {arm}" for arm in FULL.arms} | {LEARNED: "the learnable exponent"}
-    unbeaten = []
-    for name, (ours, score, words) in UNBEATEN.items():
+    def unbeaten(name: str, ours: str, score: str) -> Claim:
+        more = "more structure" if score == "structure" else "a higher test accuracy"
+        than = {"4": "sqrt(D) = 4", LEARNED: "the learnable one"}.get(ours, ours)
         others = {arm: ours for arm in FULL.arms if arm not in (ours, LEARNED)}
-        rule = arms.none_ahead(others, labels, score, limit=MARGIN)
-        unbeaten.append(claim(name, f"{words} by more than {MARGIN}", rule, [ours]))
-    trend = Rule("Broken where it lies above", _judge_trend)
+        rule = arms.none_ahead(others, {arm: f"exponent {arm}" for arm in FULL.arms}, score, limit=MARGIN)
+        return claim(name, f"No other fixed exponent gives {more} than {than} by more than {MARGIN}", rule, must=[ours])
+
     falls = (
         "Structure falls as the exponent grows: the rank correlation of the two, taken within a seed, lies below 0 "
         "with its 95 % interval over seeds"
     )
-    return [*unbeaten, claim("trend", falls, trend)]
+    return [
+        unbeaten("two_structure", "2", "structure"),
+        unbeaten("root_accuracy", "4", "accuracy"),
+        unbeaten("learned_accuracy", LEARNED, "accuracy"),
+        unbeaten("learned_structure", LEARNED, "structure"),
+        claim("trend", falls, Rule("Broken where it lies above", _judge_trend), must=()),
+    ]
 
 
 def tables(results: Results) -> list[Table]:
@@ -198,10 +193,8 @@ def figures(results: Results) -> dict[str, Picture]:
 
 def _draw(spec: ExponentSpec, places: Sequence[Place]) -> "Figure":
     by_task = {one.tasks[0]: [whole.alone()[i] for whole in places] for i, one in enumerate(places[0].alone())}
-    handles = [
-        drawing.line_handle(BODIES[one.model], COLORS[one.model], MODEL_STYLES[one.model, "linear"].line)
-        for one in places
-    ]
+    lines = {one.model: MODEL_STYLES[one.model, "linear"].line for one in places}
+    handles = [drawing.line_handle(BODIES[model], COLORS[model], line) for model, line in lines.items()]
     handles.append(drawing.mark_handle("learnable", "D", "#444444", face="white", size=5))
     figure, panels = drawing.facets(
         ROWS,
@@ -224,8 +217,9 @@ def _draw(spec: ExponentSpec, places: Sequence[Place]) -> "Figure":
             axes.set(yscale="log", ylim=(3, 1.5 * max(20, *map(spec.epochs, spec.models))))
             axes.set_yticks(EPOCH_TICKS[:-1] if axes.get_ylim()[1] < EPOCH_TICKS[-1] else EPOCH_TICKS)
             axes.yaxis.set_major_formatter("{x:.0f}")
-            ended = ", ".join(filter(None, map(_ended, by_task[task])))
-            axes.set_xlabel(f"exponent\n(learned: {ended})" if ended else "exponent", fontsize=7.5)
+            ends = {BODIES[one.model]: np.median(found) for one in by_task[task] if (found := learned_exponents(one))}
+            words = ", ".join(f"{name} {end:,.0f}" if end >= 100 else f"{name} {end:.2g}" for name, end in ends.items())
+            axes.set_xlabel(f"exponent\n(learned: {words})" if words else "exponent", fontsize=7.5)
         else:
             axes.set(ylim=(min(-0.04, axes.get_ylim()[0]), 1.04))
         axes.minorticks_off()
@@ -251,13 +245,6 @@ def _draw_model(axes: "Axes", place: Place, score: str) -> None:
             bars = [[middle - low], [high - middle]]
             style: dict[str, Any] = {"color": color, "marker": "D", "markersize": 4.5, "markerfacecolor": "white"}
             axes.errorbar([LEARNED_AT[place.model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
-
-
-def _ended(place: Place) -> str:
-    if not (ends := learned_exponents(place)):
-        return ""
-    middle = float(np.median(ends))
-    return f"{BODIES[place.model]} {middle:,.0f}" if middle >= 100 else f"{BODIES[place.model]} {middle:.2g}"
 
 
 def _interval(found: Sequence[Mapping[str, Any]], score: str) -> Interval:

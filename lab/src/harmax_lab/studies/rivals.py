@@ -18,6 +18,7 @@ product under HarMax.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,37 +164,34 @@ TYING = {
     "transformer": f"As in the authors' code harmonic is untied here, and rivals are tied except {READERS}: this does "
     "not compare losses alone",
 }
-SOME = ("harmonic", "linear")
-"""Of a claim about all rivals one is enough to say something, though the claim stays open."""
 
 
 def claims_of(model: str, full: RivalsSpec = FULL) -> list[Claim]:
     """Return the claims about one model; `full` is the spec that decides them."""
-
-    def claim(name: str, said: str, rule: Rule, protocol: str = "matched", **more: Any) -> Claim:
-        cut: Any = {"also": lambda spec: spec.search_cut(full, model)} if protocol == "matched" else {}
-        at: dict[str, Any] = {"full": full, "protocol": protocol, "model": model, **cut}
-        return compare.study_claim(f"{name}_{model}", said, rule, f"{BODIES[model]}, {protocol} protocol", **at, **more)
-
+    claim = partial(compare.study_claim, suffix=model, full=full, model=model)
+    where, also = f"{BODIES[model]}, matched protocol", lambda spec: spec.search_cut(full, model)
+    matched = partial(claim, protocol="matched", where=where, also=also)
     untuned = compare.none_ahead(dict.fromkeys(APPENDIX[1:], "harmonic"), LABELS, "structure", name_breaking=True)
+    some = ("harmonic", "linear")  # of all rivals one is enough to say something, though the claim stays open
     return [
         claim(
             "untuned_structure_first",
             "Harmonic loss gives more structure than every rival of the appendix at the authors' learning rate and "
             "weight decay, on average over lattice and modular addition",
             untuned._replace(words=f"{untuned.words}. {TYING[model]}"),
-            "authors",
+            protocol="authors",
+            where=f"{BODIES[model]}, authors protocol",
             arms=APPENDIX,
-            must=SOME,
+            must=some,
             paper="An appendix compares contrastive, spherical and margin losses. The authors' code applies them to "
             "the log-probabilities of a harmonic head; here they see the features. No numbers are known here.",
             control=False,
         ),
         *(
-            claim(name, said, _tuned(rule), arms=arms, must=SOME if set(RIVALS) <= set(arms) else arms)
+            matched(name, said, _tuned(rule), arms=arms, must=some if set(RIVALS) <= set(arms) else arms)
             for name, (said, rule, arms) in QUESTIONS.items()
         ),
-        claim(
+        matched(
             "choices_inside",
             "The search is wide enough: no chosen setting lies at an end of the grid",
             Rule("A weight decay of 0 is no end", _judge_inside),
@@ -250,7 +248,7 @@ def _verdicts(places: Sequence[Place], losses: Sequence[str], base: str) -> Iter
             if not counts:
                 continue
             against = reference_of(loss, base, places[0].protocol)
-            row = {"loss": LABELS[loss], "against": LABELS[against], "measure": words}
+            row: dict[str, Any] = {"loss": LABELS[loss], "against": LABELS[against], "measure": words}
             row |= {name: counts[name] for name in OUTCOMES} | {"of": sum(counts.values())}
             for place in places:
                 mean = compare.written(place.contrast(minus(loss, against), measure)) if measure != EPOCHS else ""
@@ -262,6 +260,24 @@ def _searches(results: Results) -> dict[tuple[str, str], Mapping[str, Any]]:
     """Return the metrics of one run of each loss and model that has its search beside it."""
     first = f"search {results.spec.grid[0]}"
     return {(cell.loss, cell.model): one.metrics for cell, one in results.items() if first in one.metrics}
+
+
+def _search_tables(results: Results) -> tuple[Table, Table]:
+    spec, searched, by_task = results.spec, [], []
+    for (loss, model), found in _searches(results).items():
+        row = {"loss": LABELS[loss], "models": BODIES[model]}
+        chosen = {name: found[name.replace(" ", "_")] for name in ("learning rate", "weight decay")}
+        accuracies = {name: round(found[f"search {name}"], 3) for name in spec.grid}
+        searched.append({**row, **chosen, "at an end": found["at_end"] or "", **accuracies})
+        both = [(task, which) for task in spec.search_tasks for which in ("chosen", "best")]
+        found_T = {f"{TITLES[task]}, {which}": round(found[f"search {task}, {which}"], 3) for task, which in both}
+        by_task.append({**row, **found_T})
+    tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
+    title = "The search: test accuracy by learning rate, weight decay"
+    return (
+        Table(f"{title}; {len(spec.search_seeds)} held-out seeds; {tasks}", tuple(searched)),
+        Table("The search by task: test accuracy of the setting chosen, and of the best for that task", tuple(by_task)),
+    )
 
 
 def tables(results: Results) -> list[Table]:
@@ -286,17 +302,7 @@ def tables(results: Results) -> list[Table]:
         for at in place.each()
         if (at.tasks[0], loss) in at.runs
     ]
-    searched, by_task = [], []
-    for (loss, model), found in _searches(results).items():
-        row = {"loss": LABELS[loss], "models": BODIES[model]}
-        chosen = {name: found[name.replace(" ", "_")] for name in ("learning rate", "weight decay")}
-        accuracies = {name: round(found[f"search {name}"], 3) for name in spec.grid}
-        searched.append({**row, **chosen, "at an end": found["at_end"] or "", **accuracies})
-        both = [(task, which) for task in spec.search_tasks for which in ("chosen", "best")]
-        found_T = {f"{TITLES[task]}, {which}": round(found[f"search {task}, {which}"], 3) for task, which in both}
-        by_task.append({**row, **found_T})
     epochs, *structures = show.run_tables(places, {loss: LABELS[loss] for loss in spec.losses}, "loss")
-    tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
     return [
         *(
             Table(
@@ -324,12 +330,7 @@ def tables(results: Results) -> list[Table]:
                 for row in comparisons(own, spec.losses, "harmonic", measure)
             ),
         ),
-        Table(
-            "The search: test accuracy by learning rate, weight decay; "
-            f"{len(spec.search_seeds)} held-out seeds; {tasks}",
-            tuple(searched),
-        ),
-        Table("The search by task: test accuracy of the setting chosen, and of the best for that task", tuple(by_task)),
+        *_search_tables(results),
         epochs,
     ]
 
@@ -353,8 +354,9 @@ def figures(results: Results) -> dict[str, Picture]:
         }
         note = f" {UNTIED}: untied, as is the harmonic loss that it is compared with." * (protocol == "matched")
         for score, words in SCORES.items() if len(losses) > 1 else ():
-            figure = show.draw_by_task(places, differences, [score], size=(2.2, 0.27 * len(differences) + 1.4))
-            figure.supxlabel(f"{words}, minus harmonic's", fontsize=9)
+            size = (1.75 * len(places[0].each()) + 2.2, 0.27 * len(differences) + 1.4)
+            figure = show.draw_effects(places, differences, scores=[score], size=size)
+            figure.supxlabel("minus harmonic's", fontsize=9)
             drawn[f"effects_{score}_{protocol}"] = Picture(
                 figure,
                 f"{words.capitalize()} of each loss minus that of harmonic loss; {title}: mean over seeds and 95 % "
@@ -362,7 +364,7 @@ def figures(results: Results) -> dict[str, Picture]:
             )
         if protocol == "matched" and set(CORNERS) <= set(losses):
             drawn["tuned_effects"] = Picture(
-                show.draw_switches(places, SQUARE),
+                show.draw_effects(places, SQUARE, by_task=False, size=(10, 2.85 + 0.84 * len(places[0].each()))),
                 "Effects of distance and HarMax on the scores, matched protocol, each of the four losses tuned: mean "
                 "over seeds and 95 % interval, gray where it spans 0. Spherical softmax, p ~ (w . x)^2, stands for the "
                 "inner product under HarMax.",
@@ -430,32 +432,21 @@ def _draw_map(axes: "Axes", values: np.ndarray, rows: Sequence[str], columns: Se
             axes.text(place[1], place[0], f"{round(100 * value)}", ha="center", va="center", fontsize=7, color=color)
 
 
-FEW: dict[str, Any] = {
-    "tasks": ("modular_addition",),
-    "learning_rates": (2e-3, 8e-3),
-    "search_seeds": (2001,),
-    "search_tasks": ("modular_addition",),
-}
-
-
-def experiment_of(model: str, **quick: int) -> Experiment[RivalsSpec, RivalCell]:
+def experiment_of(model: str, **quick: Any) -> Experiment[RivalsSpec, RivalCell]:
     """Return the study of one model; `quick` says how many epochs the quick profile trains, by the spec's names."""
-    full, losses = replace(FULL, models=(model,)), ("harmonic", "linear", "supcon")
-    smoke: dict[str, Any] = {"seeds": (0, 1), "losses": losses, "authors_tasks": ("lattice",), "weight_decays": (0.01,)}
-    some: dict[str, Any] = {
-        "seeds": anchors.SEEDS[:3],
-        "losses": (*losses, "harmonic_untied", "linear_untied"),
-        "protocols": ("matched",),
-        "weight_decays": (0.0, 0.3),
-    }
+    full, add = replace(FULL, models=(model,)), ("modular_addition",)
+    few = replace(full, tasks=add, search_tasks=add, learning_rates=(2e-3, 8e-3), search_seeds=(2001,), **quick)
+    smoke = replace(few, seeds=(0, 1), losses=("harmonic", "linear", "supcon"), authors_tasks=("lattice",))
+    some = replace(few, seeds=anchors.SEEDS[:3], losses=(*smoke.losses, "harmonic_untied", "linear_untied"))
+    one: dict[str, Any] = {name: 1 for name in quick}
     return Experiment(
         name=f"rivals_{model}",
         title=f"Harmonic loss against its rivals, each tuned: {BODIES[model]}",
         figure="Appendix on other losses",
         claims=tuple(claims_of(model)),
         profiles={
-            "smoke": replace(full, **FEW, **smoke, **dict.fromkeys(quick, 1)),
-            "quick": replace(full, **FEW, **some, **quick),
+            "smoke": replace(smoke, weight_decays=(0.01,), **one),
+            "quick": replace(some, weight_decays=(0.0, 0.3), protocols=("matched",)),
             "full": full,
         },
         cells=cells,

@@ -3,12 +3,12 @@
 `arms` maps each arm to its label, `effects` a name to the weights of arms.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.analysis import PairedDifference, bootstrap_interval, holm
+from harmax.analysis import bootstrap_interval, holm
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.kit import drawing
 from harmax_lab.kit.drawing import MODEL_STYLES
@@ -33,8 +33,6 @@ PASS = 0.9
 WITHOUT_ONE = "without one task: what the means over tasks rest on; mean over seeds [95 %]"
 WITHOUT = f"Structure {WITHOUT_ONE}"
 ZERO, CLEAR, UNCLEAR = "#777777", "#0072B2", "#999999"
-R = TypeVar("R")
-K = TypeVar("K")
 
 
 def each(places: Iterable[Place]) -> list[Place]:
@@ -87,7 +85,7 @@ def without_one(places: Iterable[Place], effects: Mapping[str, Weights], score: 
     for place in [one for one in places if len(one.tasks) > 2]:
         rests = {TITLES[task]: tuple(one for one in place.tasks if one != task) for task in place.tasks}
         for name, weights in effects.items():
-            row = {"protocol": place.protocol, "models": BODIES[place.model], "of": name}
+            row: dict[str, Any] = {"protocol": place.protocol, "models": BODIES[place.model], "of": name}
             row["all tasks"] = written(place.contrast(weights, score))
             for left_out, rest in rests.items():
                 row[f"without {left_out}"] = written(place._replace(tasks=rest).contrast(weights, score))
@@ -145,64 +143,40 @@ def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def draw_effects(
-    models: Iterable[str],
-    rows: Mapping[R, str],
-    columns: Mapping[K, str],
-    labels: Sequence[str],
-    effects: Callable[[str, R, K], Sequence[PairedDifference | None]],
+    places: Iterable[Place],
+    effects: Mapping[str, Weights],
     *,
+    scores: Iterable[str] = SCORES,
+    by_task: bool = True,
     size: tuple[float, float],
 ) -> "Figure":
-    """Draw panels as `facets` does: effects one under the other with their intervals, gray where these span 0.
+    """Draw effects under one protocol with their intervals, gray where these span 0: a row of panels per score.
 
-    `effects` returns those of a model in the panel of a row and column, and `labels` name them, from the top down.
+    Panels stand side by side by task and hold one effect under the other, or (`by_task` False) the other way round.
     """
+    models = {place.model: place.each() for place in places}
+    tasks = {index: one.words for index, one in enumerate(next(iter(models.values())))}
+    names = {name: name for name in effects}
+    columns: Mapping[Any, str] = tasks if by_task else names
+    lines: Mapping[Any, str] = names if by_task else tasks
+    rows = {score: SCORES[score].replace(" in ", " in\n") for score in scores}
     marks = {model: MODEL_STYLES[model, "linear"].marker for model in models}
     handles = [drawing.mark_handle(BODIES[model], mark, "#444444") for model, mark in marks.items()]
     figure, panels = drawing.facets(rows, columns, size=size, handles=handles, sharex="row", sharey=True)
-    step = 0.36 if len(marks) > 1 else 0.0
-    for (row, column), axes in panels.items():
+    for (score, column), axes in panels.items():
         axes.axvline(0, color=ZERO, linewidth=0.9, zorder=1)
         for place, (model, mark) in enumerate(marks.items()):
-            for line, one in enumerate(effects(model, row, column)):
+            for line, key in enumerate(lines):
+                index, name = (column, key) if by_task else (key, column)
+                one = models[model][index].contrast(effects[name], score)
                 if one is None:
                     continue
                 middle, *ends = one.difference
-                height = line + step * (place - (len(marks) - 1) / 2)
+                height = line + 0.36 * (place - (len(marks) - 1) / 2)
                 color = UNCLEAR if one.difference.above(0) is None else CLEAR
                 axes.plot(ends, [height, height], color=color, linewidth=1.4, zorder=2)
                 axes.plot(middle, height, marker=mark, color=color, markersize=4.5, markeredgewidth=0, zorder=3)
-        axes.set(yticks=range(len(labels)), yticklabels=labels, ylim=(len(labels) - 0.5, -0.5))
+        axes.set(yticks=range(len(lines)), yticklabels=lines.values(), ylim=(len(lines) - 0.5, -0.5))
         axes.locator_params(axis="x", nbins=5 if len(columns) <= 3 else 3)
         axes.tick_params(axis="both", labelsize=8)
     return figure
-
-
-def draw_by_task(
-    places: Iterable[Place], effects: Mapping[str, Weights], scores: Sequence[str], *, size: tuple[float, float]
-) -> "Figure":
-    """Draw effects under one protocol, a row per score and a column per task; `size` is without the columns' width."""
-    models = {place.model: place.each() for place in places}
-    columns = {index: place.words for index, place in enumerate(next(iter(models.values())))}
-    return draw_effects(
-        models,
-        {score: SCORES[score].replace(" in ", " in\n") if len(scores) > 1 else "" for score in scores},
-        columns,
-        list(effects),
-        lambda model, score, index: [models[model][index].contrast(one, score) for one in effects.values()],
-        size=(1.75 * len(columns) + size[0], size[1]),
-    )
-
-
-def draw_switches(places: Iterable[Place], effects: Mapping[str, Weights]) -> "Figure":
-    """Draw what two switches do under one protocol, a row per score and a column per effect."""
-    models = {place.model: place.each() for place in places}
-    labels = [one.words for one in next(iter(models.values()))]
-    return draw_effects(
-        models,
-        SCORES,
-        {name: name for name in effects},
-        labels,
-        lambda model, score, name: [one.contrast(effects[name], score) for one in models[model]],
-        size=(10, len(SCORES) * (0.28 * len(labels) + 0.75) + 0.6),
-    )

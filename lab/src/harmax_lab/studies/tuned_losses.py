@@ -229,18 +229,10 @@ class Searched(NamedTuple):
     @property
     def choice(self) -> tuple[int, int]:
         """Places of the chosen learning rate and weight decay."""
-        return choose(self.late.mean((2, 3)), self.whole.mean((2, 3)))
-
-
-def choose(late_LW: np.ndarray, whole_LW: np.ndarray) -> tuple[int, int]:
-    """Return the places of the chosen learning rate and weight decay.
-
-    >>> choose(np.array([[0.90, 0.5], [0.895, 0.2]]), np.array([[0.3, 0.4], [0.6, 0.1]]))
-    (1, 0)
-    """
-    ranked = np.where(late_LW >= late_LW.max() - TIE, whole_LW, -np.inf)
-    rate, decay = np.unravel_index(int(ranked.argmax()), ranked.shape)
-    return int(rate), int(decay)
+        late_LW, whole_LW = (array.mean((2, 3)) for array in self)
+        ranked = np.where(late_LW >= late_LW.max() - TIE, whole_LW, -np.inf)
+        rate, decay = np.unravel_index(int(ranked.argmax()), ranked.shape)
+        return int(rate), int(decay)
 
 
 def search(
@@ -291,13 +283,13 @@ def _gather(spec: SearchSpec, results: Mapping[Trial, CellResult]) -> Searched:
     shape = [len(one) for one in (spec.learning_rates, spec.weight_decays, spec.search_tasks, spec.search_seeds)]
     pair = next((trial.loss, trial.model) for trial in results)
     ordered = [results[trial] for trial in trials(spec, [pair])]
-    both = (np.array([_accuracy(one, share) for one in ordered], dtype=np.float64) for share in (LATE, 1.0))
-    return Searched(*(array.reshape(shape) for array in both))
 
+    def accuracy(share: float) -> np.ndarray:
+        means = [mean_accuracy(one.curves["test_accuracy"], share) for one in ordered]
+        diverged = [one.metrics["diverged_at"] is not None for one in ordered]
+        return np.where(diverged, 0.0, means).reshape(shape)
 
-def _accuracy(result: CellResult, share: float) -> float:
-    diverged = result.metrics["diverged_at"] is not None
-    return 0.0 if diverged else mean_accuracy(result.curves["test_accuracy"], share)
+    return Searched(accuracy(LATE), accuracy(1.0))
 
 
 def _read(path: Path) -> Searched | None:
@@ -340,7 +332,7 @@ def run_cells(spec: SearchSpec, group: Sequence[RivalCell], context: Context) ->
     for cell, result in compact(train(group, how, replace(context, progress=tell), snapshots=2, centers=True)):
         if cell.protocol == "matched":
             own = found[cell.loss, cell.model]
-            arrays = {f"search_{name}": np.float32(array) for name, array in own._asdict().items()}
+            arrays = {f"search_{name}": np.asarray(array, dtype=np.float32) for name, array in own._asdict().items()}
             metrics = {**result.metrics, "choice": list(own.choice)}
             result = replace(result, arrays={**result.arrays, **arrays}, metrics=metrics)
         yield cell, result
