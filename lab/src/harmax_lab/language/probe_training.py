@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from harmax_lab.ensemble.rows import descend, keep_where, orders, streams
+
 SCORES = ("f1", "macro_f1", "accuracy")
 LEAST = 10  # below it there is no tenth to hold out
 EVALUATED_AT_ONCE = 1024
@@ -73,45 +75,38 @@ def train_probes(
         training: None means the defaults.
     """
     training = training or ProbeTraining()
-    if features_PND.shape[1] < LEAST:
+    kinds, count, width = features_PND.shape
+    if count < LEAST:
         raise ValueError(
-            f"`features` must be of at least {LEAST} sentences, so that a tenth can be held out, got "
-            f"{features_PND.shape[1]}; give more."
+            f"`features` must be of at least {LEAST} sentences, so that a tenth can be held out, got {count}."
         )
     if not bool(features_PND.isfinite().all()):
         raise ValueError("`features` must be finite, got infinity or NaN; has the model diverged?")
-    kinds, count, width = features_PND.shape
-    device = features_PND.device
+    device, draws = features_PND.device, streams(seeds)
     mean_P1D, scale_P1D = _standard(features_PND)
     ready_PND = (features_PND - mean_P1D) / scale_P1D
-    streams = [torch.Generator().manual_seed(seed) for seed in seeds]
-    order_SN = torch.stack([torch.randperm(count, generator=stream) for stream in streams])
-    held_SN, kept_SN = (part.to(device) for part in order_SN.tensor_split([count // 10], 1))
+    held_SN, kept_SN = (part.to(device) for part in orders(count, draws).tensor_split([count // 10], 1))
     weights = tuple(
-        torch.stack(starts).to(device).repeat(kinds, 1, 1, 1)
-        for starts in zip(*(_start(stream, width, training.hidden) for stream in streams), strict=True)
+        torch.stack(starts).to(device).repeat(kinds, 1, 1, 1).requires_grad_()
+        for starts in zip(*(_start(stream, width, training.hidden) for stream in draws), strict=True)
     )
-    chosen = tuple(weight.clone() for weight in weights)
+    chosen = tuple(weight.detach().clone() for weight in weights)
     least_PS = torch.full((kinds, len(seeds)), torch.inf, device=device)
     epoch_PS = torch.zeros(kinds, len(seeds), dtype=torch.int64, device=device)
-    for weight in weights:
-        weight.requires_grad_()
     optimizer = torch.optim.Adam(weights, lr=training.learning_rate)
+
+    def losses(index_SB: Tensor) -> Tensor:
+        return _losses(weights, ready_PND, labels_N, index_SB)
+
     for epoch in range(training.epochs):
-        shuffle_SN = torch.stack([torch.randperm(kept_SN.shape[1], generator=stream) for stream in streams])
-        for index_SB in kept_SN.gather(1, shuffle_SN.to(device)).split(training.batch, 1):
-            optimizer.zero_grad()
-            # A sum over probes: each has the gradient of its own mean.
-            _losses(weights, ready_PND, labels_N, index_SB).mean(-1).sum().backward()
-            optimizer.step()
+        index_SN = kept_SN.gather(1, orders(kept_SN.shape[1], draws).to(device))
+        descend(index_SN.split(training.batch, 1), lambda index_SB: losses(index_SB).mean(-1), optimizer)
         with torch.no_grad():
-            parts = [_losses(weights, ready_PND, labels_N, part) for part in held_SN.split(EVALUATED_AT_ONCE, 1)]
-            held_PS = torch.cat(parts, -1).mean(-1)
+            held_PS = torch.cat([losses(part) for part in held_SN.split(EVALUATED_AT_ONCE, 1)], -1).mean(-1)
             better_PS = held_PS < least_PS
             least_PS = torch.where(better_PS, held_PS, least_PS)
             epoch_PS = torch.where(better_PS, epoch + 1, epoch_PS)
-            for best, weight in zip(chosen, weights, strict=True):
-                best.copy_(torch.where(better_PS[..., None, None], weight, best))
+            keep_where(better_PS, chosen, weights)
     return Probes(chosen, mean_P1D, scale_P1D, epoch_PS)
 
 
