@@ -198,10 +198,11 @@ def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) ->
         loss_SA, (layer.weight_SAVD.grad, layer.bias_SV.grad) = gradients(data.pick(rows_SB), layer, *formula)
         return loss_SA
 
+    total_SA = torch.zeros(len(spec.seeds), len(HEADS))
     for epoch in range(epochs):
         passed = [learned_SN.gather(1, orders(learned_SN.shape[1], draws)) for _ in range(passes)]
         batches = [batch for rows_SN in passed for batch in rows_SN.split(spec.batch_size, 1)]
-        total_SA = torch.zeros(len(spec.seeds), len(HEADS))
+        total_SA.zero_()
         with torch.no_grad():
             descend(batches, losses, optimizer, lambda step, loss_SA: total_SA.add_(loss_SA))
             # The authors' code averages over batches, the smaller last one included.
