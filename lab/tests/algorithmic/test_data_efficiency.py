@@ -16,6 +16,7 @@ from harmax_lab.algorithmic.data_efficiency import (
     EXPERIMENT,
     cells,
     fraction_needed,
+    means,
     measure,
     thinned,
 )
@@ -135,8 +136,11 @@ def test_the_table_tells_how_long_runs_with_few_rows_wait() -> None:
 
 
 def test_the_fraction_needed_is_of_the_mean_and_may_not_exist() -> None:
-    assert fraction_needed({0.1: {0: 1.0, 1: 0.7}, 0.2: {0: 0.9, 1: 0.9}}) == 0.2
-    assert fraction_needed({0.1: {0: 0.5}}) is None
+    planted = {0.1: (1.0, 0.7), 0.2: (0.95, 0.9)}
+    spec = replace(SPEC, fractions=tuple(planted), seeds=(0, 1))
+    found = EXPERIMENT.results(spec, {cell: run(planted[cell.train_fraction][cell.seed]) for cell in cells(spec)})
+    assert fraction_needed(means(found)) == 0.2
+    assert fraction_needed({0.1: 0.5}) is None
 
 
 def test_curves_are_thinned_and_keep_their_end() -> None:

@@ -18,10 +18,9 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
 from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult, Run
-from harmax_lab.language import gpt2, measuring, pretraining, probing
+from harmax_lab.language import gpt2, pretraining, probing
 from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD
-from harmax_lab.language.gpt2 import CLAIMS, EXPERIMENT, ArmCell, LanguageSpec
-from harmax_lab.language.measuring import WholeWords
+from harmax_lab.language.gpt2 import CLAIMS, EXPERIMENT, ArmCell, LanguageSpec, WholeWords
 from harmax_lab.language.pretraining import TrainingSpec
 from token_shards import write_shards
 
@@ -165,7 +164,7 @@ def test_the_corpus_is_unpacked_once_and_trained_on(tmp_path: Path, monkeypatch:
 
 def test_whole_words_have_tokens_of_their_own() -> None:
     encoding = WholeWords(128)
-    pairs = [word for pairs in measuring.SAMPLE_PAIRS.values() for pair in pairs for word in pair]
+    pairs = [word for pairs in gpt2.SAMPLE_PAIRS.values() for pair in pairs for word in pair]
     tokens = [encoding.encode(word) for word in pairs]
     assert all(len(one) == 1 for one in tokens)
     assert len({one[0] for one in tokens}) == len(set(pairs))

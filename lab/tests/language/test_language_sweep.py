@@ -89,7 +89,7 @@ def test_the_first_seed_meets_every_learning_rate_and_the_others_one() -> None:
 
 
 def test_arms_differ_in_their_head_alone() -> None:
-    specs = [pretrain_spec(FULL, arm, lr=3e-3, seed=0, data=Path("tokens")) for arm in ARMS.values()]
+    specs = [pretrain_spec(FULL, arm.changes, lr=3e-3, seed=0, data=Path("tokens")) for arm in ARMS.values()]
     own = {"head", "exponent", "learn_exponent", "logit_scale"}
     shared = [{name: value for name, value in spec.identity.items() if name not in own} for spec in specs]
     assert all(one == shared[0] for one in shared)

@@ -101,9 +101,10 @@ def tables(results: Results) -> list[Table]:
 def _row(at: Any, space: str) -> dict[str, Any]:
     kinds = _kinds(at.own, space)
     scores, chance = (at.own.metric(f"{space}_{name}").present.values for name in ("silhouette", "chance"))
-    row = {name: value for name, value in runs.place(at).items() if name != "task"}
     return {
-        **row,
+        "protocol": at.protocol,
+        "model": MODEL_STYLES[at.arm].label,
+        "runs": len(at.own),
         "diverged": len(at.own) - len(scores),
         "median silhouette": float(np.median(scores)) if scores else None,
         "chance, 95 % quantile": float(np.median(chance)) if chance else None,

@@ -30,10 +30,6 @@ from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
-Arm = tuple[str, str]
-Ends = Mapping[float, Mapping[int, float]]
-"""Last test accuracies by fraction, then seed."""
-
 REACHED, LEAST_SEEDS = 0.9, 3
 AUTHORS_FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9)
 FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -43,7 +39,7 @@ KEPT_EVERY = 50  # epochs: the curves are looked at, but only their ends are jud
 INPUTS = {task: find_task(task).inputs for task in TASKS}
 BODIES = {"mlp": "MLP", "transformer": "transformer"}
 # One seed, last epoch, at AUTHORS_FRACTIONS.
-AUTHORS: dict[tuple[str, Arm], tuple[float, ...]] = {
+AUTHORS: dict[tuple[str, tuple[str, str]], tuple[float, ...]] = {
     ("lattice", STANDARD_MLP): (0.10, 0.25, 0.44, 1, 1, 1, 1, 1),
     ("lattice", HARMONIC_MLP): (0.96, 1, 1, 1, 1, 1, 1, 1),
     ("modular_addition", STANDARD_MLP): (0.08, 0.16, 0.25, 0.32, 0.60, 1, 1, 1),
@@ -70,7 +66,7 @@ class EfficiencySpec(Spec):
     """Ten sevenths of it on permutation composition, as in the authors' code."""
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[tuple[str, str], ...]:
         """The models with either head, in the order of legends."""
         return tuple(arm for arm in ARMS if arm[0] in self.models)
 
@@ -119,36 +115,30 @@ def measure(spec: EfficiencySpec, cell: RunCell, result: CellResult) -> dict[str
     }
 
 
-def ends(results: Results) -> Ends:
-    """Return one model's last test accuracies; fractions without a finished run are left out."""
-    return {f: own.metric("accuracy").by("seed") for f, own in sorted(results.groups("train_fraction").items())}
+def means(results: Results) -> dict[float, float]:
+    """Return the mean last test accuracy by train fraction; fractions without a finished run are left out."""
+    fractions = sorted(results.groups("train_fraction").items())
+    return {fraction: float(np.mean(own.metric("accuracy").values)) for fraction, own in fractions}
 
 
-def fraction_needed(accuracies: Ends) -> float | None:
-    """Return the smallest fraction at which the mean over seeds is 0.9 or more, None if there is none.
+def fraction_needed(accuracies: Mapping[float, float]) -> float | None:
+    """Return the smallest fraction with an accuracy of 0.9 or more, None if there is none.
 
-    >>> fraction_needed({0.2: {0: 0.8, 1: 0.9}, 0.4: {0: 0.9, 1: 1.0}})
+    >>> fraction_needed({0.2: 0.85, 0.4: 0.95, 0.6: 1.0})
     0.4
     """
-    return next((f for f, by_seed in accuracies.items() if np.mean(list(by_seed.values())) >= REACHED), None)
+    return next((fraction for fraction, accuracy in accuracies.items() if accuracy >= REACHED), None)
 
 
-def _authors(task: str, arm: Arm) -> Ends:
-    return {f: {66: value} for f, value in zip(AUTHORS_FRACTIONS, AUTHORS[task, arm], strict=True)}
+def _authors(task: str, arm: tuple[str, str]) -> dict[float, float]:
+    return dict(zip(AUTHORS_FRACTIONS, AUTHORS[task, arm], strict=True))
 
 
-def _heads(results: Results) -> dict[str, tuple[Ends, Ends]]:
-    """Return the accuracies of the harmonic and the standard model, by task."""
-    return {
-        task: (ends(own.where(head="harmonic")), ends(own.where(head="linear")))
-        for task, own in results.groups("task").items()
-    }
+def _by_task(needed: Mapping[str, Sequence[float | None]]) -> str:
+    def words(fraction: float | None) -> str:
+        return "none" if fraction is None else f"{fraction:g}"
 
-
-def _sign(harmonic: Ends, standard: Ends) -> int:
-    """Return 1 where harmonic needs more data, -1 where less; no fraction at all counts as the most."""
-    one, two = (np.inf if (f := fraction_needed(arm)) is None else f for arm in (harmonic, standard))
-    return int(one > two) - int(one < two)
+    return ", ".join(f"{TITLES[task].lower()} {words(one)} against {words(two)}" for task, (one, two) in needed.items())
 
 
 def _judge_fraction(results: Results) -> Finding:
@@ -157,48 +147,41 @@ def _judge_fraction(results: Results) -> Finding:
     Three seeds have no interval worth the name. A difference of the means counts as clear where every seed taken alone
     shows it; a verdict that depends on a difference that is not clear is not decided.
     """
-    found = _heads(results)
-    signs = {task: _sign(*both) for task, both in found.items()}
-    clear = set()
-    for task, both in found.items():
-        alone = [
-            [{f: {seed: by_seed[seed]} for f, by_seed in arm.items()} for arm in both] for seed in results.spec.seeds
-        ]
-        if len({_sign(*one) for one in alone}) == 1:
-            clear.add(task)
-    worse, better = ({task for task, sign in signs.items() if sign == wanted} for wanted in (1, -1))
+
+    def need(own: Results) -> list[float | None]:
+        return [fraction_needed(means(own.where(head=head))) for head in ("harmonic", "linear")]
+
+    def sign(needed: list[float | None]) -> int:
+        harmonic, standard = (np.inf if one is None else one for one in needed)  # no fraction at all is the most
+        return int(harmonic > standard) - int(harmonic < standard)
+
+    tasks = results.groups("task")
+    needed = {task: need(own) for task, own in tasks.items()}
+    worse, better = ({task for task in tasks if sign(needed[task]) == wanted} for wanted in (1, -1))
+    clear = {task for task, own in tasks.items() if len({sign(need(one)) for one in own.groups("seed").values()}) == 1}
     refuted, supported = not better or clear & worse, not worse and clear & better
-    needed = {task: [fraction_needed(arm) for arm in both] for task, both in found.items()}
-    words = [f"{TITLES[task].lower()} {_named(one)} against {_named(two)}" for task, (one, two) in needed.items()]
     return Finding(
         False if refuted else True if supported else None,
-        f"Fraction needed, harmonic against standard: {', '.join(words)}. Smaller in {len(better)}, larger in "
+        f"Fraction needed, harmonic against standard: {_by_task(needed)}. Smaller in {len(better)}, larger in "
         f"{len(worse)} of {len(needed)} tasks; on every seed alike in {len(clear & better)} and {len(clear & worse)} "
         "of these.",
         {f"needed_{task}": {"harmonic": one, "standard": two} for task, (one, two) in needed.items()},
     )
 
 
-def _named(fraction: float | None) -> str:
-    return "none" if fraction is None else f"{fraction:g}"
-
-
 def _judge_area(results: Results) -> Finding:
-    by_task = {
-        task: [
-            float(np.mean([one[seed] for one in harmonic.values()]))
-            - float(np.mean([one[seed] for one in standard.values()]))
-            for seed in results.spec.seeds
-        ]
-        for task, (harmonic, standard) in _heads(results).items()
-    }
-    pairs = [difference for differences in by_task.values() for difference in differences]
-    found, means = bootstrap_interval(pairs, statistic="mean"), {t: float(np.mean(d)) for t, d in by_task.items()}
+    by_task: dict[str, list[float]] = {}
+    for (task, _), own in results.groups("task", "seed").items():
+        harmonic, standard = (float(np.mean(own.where(head=head).metric("accuracy").values)) for head in HEADS[::-1])
+        by_task.setdefault(task, []).append(harmonic - standard)
+    found = bootstrap_interval([one for task in by_task.values() for one in task], statistic="mean")
+    every = {task: float(np.mean(differences)) for task, differences in by_task.items()}
+    words = ", ".join(f"{TITLES[task].lower()} {mean:+.3f}" for task, mean in every.items())
     return Finding(
         found.above(0),
-        f"Harmonic minus standard, mean and 95 % interval over {len(pairs)} pairs of task and seed: {found}. By task: "
-        f"{', '.join(f'{TITLES[task].lower()} {mean:+.3f}' for task, mean in means.items())}.",
-        {"difference": found._asdict(), **{f"difference_{task}": mean for task, mean in means.items()}},
+        f"Harmonic minus standard, mean and 95 % interval over {sum(map(len, by_task.values()))} pairs of task and "
+        f"seed: {found}. By task: {words}.",
+        {"difference": found._asdict(), **{f"difference_{task}": mean for task, mean in every.items()}},
     )
 
 
@@ -206,12 +189,14 @@ def _judge_authors(results: Results) -> Finding:
     if not (set(AUTHORS_FRACTIONS) <= set(results.spec.fractions) and set(TASKS) <= set(results.spec.tasks)):
         return Finding(None, "The authors' points need all their fractions and tasks.", {})
     off = {}
-    for (task, arm), theirs in AUTHORS.items():
-        ours = ends(results.where(task=task, arm=arm))
-        for fraction, value in zip(AUTHORS_FRACTIONS, theirs, strict=True):
-            accuracies = list(ours[fraction].values())
-            words = f"{MODEL_STYLES[arm].label} on {TITLES[task].lower()} at {fraction:g}"
-            off[words] = max(min(accuracies) - value, value - max(accuracies), 0.0)
+    for task, arm in AUTHORS:
+        own = results.where(task=task, arm=arm).groups("train_fraction")
+        for fraction, value in _authors(task, arm).items():
+            ours, words = (
+                own[fraction].metric("accuracy").values,
+                f"{MODEL_STYLES[arm].label} on {TITLES[task].lower()}",
+            )
+            off[f"{words} at {fraction:g}"] = max(min(ours) - value, value - max(ours), 0.0)
     near = sum(distance <= TOLERANCE for distance in off.values())
     far = sorted((words for words in off if off[words] > TOLERANCE), key=lambda words: -off[words])
     examples = "; ".join(f"{words}, {off[words]:.2f} away" for words in far[:4])
@@ -223,31 +208,25 @@ def _judge_authors(results: Results) -> Finding:
 
 
 def _enough(results: Results) -> str:
-    spec = results.spec
-    lengths = {"mlp": spec.mlp_epochs, "transformer": spec.transformer_epochs}
-    least = min(lengths[cell.model] for cell in results.wanted)
+    spec, models = results.spec, {cell.model for cell in results.wanted}
+    least = min(getattr(spec, f"{model}_epochs") for model in models)
     if least < anchors.EPOCHS:
         return f"Only {least} of the authors' {anchors.EPOCHS} epochs were run."
-    missing = sorted(set(AUTHORS_FRACTIONS) - set(spec.fractions))
-    few = f"Fractions {', '.join(map(str, missing))} were not run." if missing else ""
-    return at_least(seeds=LEAST_SEEDS)(results) or few
+    missing = ", ".join(str(fraction) for fraction in AUTHORS_FRACTIONS if fraction not in spec.fractions)
+    return at_least(seeds=LEAST_SEEDS)(results) or (f"Fractions {missing} were not run." if missing else "")
 
 
 def _claims_of(model: str, protocol: str) -> tuple[Claim, Claim]:
-    body, known = BODIES[model], "Fig. 3 b: the harmonic models need less data."
+    known, needs = "Fig. 3 b: the harmonic models need less data.", where(protocol=protocol, model=model)
     if model == "mlp":
-        needed = [
-            f"{TITLES[task].lower()} "
-            + " against ".join(_named(fraction_needed(_authors(task, arm))) for arm in (HARMONIC_MLP, STANDARD_MLP))
-            for task in TASKS
-        ]
-        known += f" Fraction needed in the authors' figures, harmonic against standard MLP: {', '.join(needed)}."
-    needs = where(protocol=protocol, model=model)
+        arms = (HARMONIC_MLP, STANDARD_MLP)
+        needed = _by_task({task: [fraction_needed(_authors(task, arm)) for arm in arms] for task in TASKS})
+        known += f" Fraction needed in the authors' figures, harmonic against standard MLP: {needed}."
     return (
         Claim(
             f"fraction_{model}_{protocol}",
-            f"For a test accuracy of {REACHED} the harmonic {body} needs a larger train fraction than the standard one "
-            f"in no task, and a smaller one in some ({protocol} protocol).",
+            f"For a test accuracy of {REACHED} the harmonic {BODIES[model]} needs a larger train fraction than the "
+            f"standard one in no task, and a smaller one in some ({protocol} protocol).",
             known,
             control=protocol == "matched",
             needs=needs,
@@ -256,7 +235,8 @@ def _claims_of(model: str, protocol: str) -> tuple[Claim, Claim]:
         ),
         Claim(
             f"area_{model}_{protocol}",
-            f"On average over train fractions the harmonic {body} has the higher test accuracy ({protocol} protocol).",
+            f"Averaged over train fractions the harmonic {BODIES[model]} has the higher test accuracy ({protocol} "
+            "protocol).",
             "Not reported as a number.",
             control=True,
             needs=needs,
@@ -282,42 +262,24 @@ CLAIMS = (
 
 def tables(results: Results) -> list[Table]:
     """Tabulate accuracies, the authors' below ours."""
-    rows = []
+    rows: list[dict[str, Any]] = []
+
+    def add(at: Any, label: str, accuracies: Mapping[float, float], *counts: float | None) -> None:
+        row = {"protocol": at.protocol, "task": TITLES[at.task], "model": label}
+        row |= {f"{fraction:g}": accuracies.get(fraction) for fraction in results.spec.fractions}
+        row[f"reaches {REACHED} at"] = fraction_needed(accuracies)
+        rows.append(row | dict(zip(("runs", "diverged", "steps waited, %"), counts, strict=True)))
+
     for at in runs.places(results, arm=results.spec.arms):
-        found, label = ends(at.own), MODEL_STYLES[at.arm].label
-        means = {f: float(np.mean(list(by_seed.values()))) for f, by_seed in found.items()}
-        counts = {
-            "runs": len(at.own),
-            "diverged": len(at.own.metric("diverged_at").present),
-            "waits": _waits(results, at),
-        }
-        rows.append(_row(results, at, label, means, found, **counts))
+        label, steps = MODEL_STYLES[at.arm].label, at.own.metric("steps").values
+        # A run waits for those with more rows, of the same model and with questions of the same length.
+        alike = tuple(task for task in TASKS if INPUTS[task] == INPUTS[at.task])
+        most = max(results.where(protocol=at.protocol, arm=at.arm, task=alike).metric("steps"), default=0)
+        waited = 100 * float(np.mean([1 - count / most for count in steps])) if steps else None
+        add(at, label, means(at.own), len(at.own), len(at.own.metric("diverged_at").present), waited)
         if at.protocol == "authors" and (at.task, at.arm) in AUTHORS:
-            theirs = dict(zip(AUTHORS_FRACTIONS, AUTHORS[at.task, at.arm], strict=True))
-            rows.append(_row(results, at, f"{label}, the authors' own", theirs, _authors(at.task, at.arm), runs=1))
+            add(at, f"{label}, the authors' own", _authors(at.task, at.arm), 1, None, None)
     return [Table("Test accuracy at the last epoch against the train fraction: mean over seeds", tuple(rows))]
-
-
-def _row(
-    results: Results, at: Any, label: str, means: Mapping[float, float], found: Ends, **counts: Any
-) -> dict[str, Any]:
-    return {
-        "protocol": at.protocol,
-        "task": TITLES[at.task],
-        "model": label,
-        **{f"{fraction:g}": means.get(fraction) for fraction in results.spec.fractions},
-        f"reaches {REACHED} at": fraction_needed(found),
-        "runs": counts["runs"],
-        "diverged": counts.get("diverged"),
-        "steps waited, %": counts.get("waits"),
-    }
-
-
-def _waits(results: Results, at: Any) -> float | None:
-    """Return the share of steps that runs wait for those with more rows: the same model, questions of one length."""
-    company = results.where(lambda cell: INPUTS[cell.task] == INPUTS[at.task], protocol=at.protocol, arm=at.arm)
-    steps, most = at.own.metric("steps").values, max(company.metric("steps"), default=0)
-    return 100 * float(np.mean([1 - count / most for count in steps])) if steps else None
 
 
 def figures(results: Results) -> dict[str, Picture]:
@@ -339,20 +301,20 @@ def figures(results: Results) -> dict[str, Picture]:
     for ((protocol, model), task), axes in panels.items():
         axes.axhline(REACHED, color="#999999", linewidth=0.8, linestyle=":")
         for arm in ((model, head) for head in HEADS):
-            style, found = MODEL_STYLES[arm], ends(results.where(protocol=protocol, task=task, arm=arm))
-            if found:
-                fractions, values = list(found), [list(by_seed.values()) for by_seed in found.values()]
+            style, own = MODEL_STYLES[arm], results.where(protocol=protocol, task=task, arm=arm)
+            if own:
+                middle, groups = means(own), own.groups("train_fraction")
                 look: Any = {"marker": style.marker, "markersize": 4, "markeredgewidth": 0, "linewidth": 1.4}
-                axes.plot(fractions, [np.mean(one) for one in values], color=style.color, linestyle=style.line, **look)
-                low, high = list(map(min, values)), list(map(max, values))
-                axes.fill_between(fractions, low, high, color=style.color, alpha=0.15, linewidth=0)
+                axes.plot(*zip(*middle.items(), strict=True), color=style.color, linestyle=style.line, **look)
+                low, high = ([end(groups[one].metric("accuracy")) for one in middle] for end in (min, max))
+                axes.fill_between(list(middle), low, high, color=style.color, alpha=0.15, linewidth=0)
             if protocol == "authors" and (task, arm) in AUTHORS:
                 axes.plot(AUTHORS_FRACTIONS, AUTHORS[task, arm], "x", color=style.color, markersize=5, zorder=4)
         axes.set(xlim=(0.03, 0.97), ylim=(-0.04, 1.06), xticks=(0.1, 0.3, 0.5, 0.7, 0.9), yticks=(0, 0.5, 1))
     seeds = len(spec.seeds)
-    middle = f"the mean of {seeds} seeds, a band their range" if seeds > 1 else "one seed"
+    line = f"the mean of {seeds} seeds, a band their range" if seeds > 1 else "one seed"
     caption = (
-        f"Test accuracy at the last epoch against the train fraction. A line is {middle}. Crosses: the authors' "
+        f"Test accuracy at the last epoch against the train fraction. A line is {line}. Crosses: the authors' "
         f"figures, one seed, in the colors of the models. Dotted: {REACHED}."
     )
     return {"data_efficiency": Picture(figure, caption)}

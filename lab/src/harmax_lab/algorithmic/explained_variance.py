@@ -25,7 +25,7 @@ from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT, everywhere, listed, pairs_of, side
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, paired_columns, tabulate, yes_or_no
+from harmax_lab.kit.tables import Table, entries, paired_columns, yes_or_no
 from harmax_lab.tasks import PROTOCOLS
 
 SHARE = "explained_variance"  # of two components
@@ -66,15 +66,13 @@ def _judge_beats(results: Results) -> Finding:
     answer = everywhere(tasks, lambda task, level: _compare(tasks[task], level))
     clear = {task: one for task, one in answer.sides.items() if one}
     agree = sum((_authors_difference(task, model) > 0) == (one > 0) for task, one in clear.items())
-    words = {
-        TITLES[task].lower(): f"{found.difference if found else 'no pair'} ({DIRECTION[answer.sides[task]]})"
-        for task, found in answer.found.items()
-    }
+    found = {task: one.difference for task, one in answer.found.items() if one}
+    words = {TITLES[task].lower(): f"{found.get(task, 'no pair')} ({DIRECTION[answer.sides[task]]})" for task in tasks}
     return Finding(
         answer.holds,
         f"Harmonic minus standard in points, mean over seeds and 95 % interval: {listed(words)}. Of the {len(clear)} "
         f"clear differences, {agree} have the same sign as the authors'.",
-        {f"difference_{task}": found.difference._asdict() for task, found in answer.found.items() if found},
+        {f"difference_{task}": one._asdict() for task, one in found.items()},
     )
 
 
@@ -85,23 +83,18 @@ def _judge_all_in_plane(results: Results) -> Finding:
 
 def _judge_some_in_plane(results: Results) -> Finding:
     found, total = _in_plane(results), len(results)
-    theirs = anchors.AT_ALMOST_ALL["modular_addition", HARMONIC_MLP]
-    chances = [fisher_exact(count, total, theirs, anchors.RUNS) for count in range(total + 1)]
+    theirs, runs_ = anchors.AT_ALMOST_ALL["modular_addition", HARMONIC_MLP], anchors.RUNS
+    chances = [fisher_exact(count, total, theirs, runs_) for count in range(total + 1)]
     # Which counts the test could tell apart: a share that nothing contradicts is worth little where nothing could.
-    passing = [count for count, p in enumerate(chances) if p >= SIGNIFICANT]
-    return Finding(
-        chances[found] >= SIGNIFICANT,
-        f"{found} of {total} runs, against {theirs} of {anchors.RUNS}: p = {chances[found]:.2g}. Counts from "
-        f"{passing[0]} to {passing[-1]} would be compatible.",
-        {"runs": total, "in_plane": found, "p": chances[found]},
-    )
+    passing, p = [count for count, chance in enumerate(chances) if chance >= SIGNIFICANT], chances[found]
+    words = f"{found} of {total} runs, against {theirs} of {runs_}: p = {p:.2g}."
+    compatible = f"Counts from {passing[0]} to {passing[-1]} would be compatible."
+    return Finding(p >= SIGNIFICANT, f"{words} {compatible}", {"runs": total, "in_plane": found, "p": p})
 
 
 def _judge_means(results: Results) -> Finding:
-    (task,), shares = (
-        results.distinct("task"),
-        {arm: results.where(arm=arm).metric(SHARE).present.values for arm in ARMS},
-    )
+    (task,) = results.distinct("task")
+    shares = {arm: results.where(arm=arm).metric(SHARE).present.values for arm in ARMS}
     lost = len(results) - sum(map(len, shares.values()))
     means = {arm: np.mean(found or [np.nan]) for arm, found in shares.items()}
     off = {arm: float(mean - anchors.EXPLAINED_VARIANCE[task][arm]) for arm, mean in means.items()}
@@ -118,8 +111,8 @@ def _claim_beats(protocol: str, model: str) -> Claim:
     theirs = ", ".join(f"{TITLES[task].lower()} {_authors_difference(task, model):+.1f}" for task in TITLES)
     return runs.claim(
         f"harmonic_beats_standard_{model}_{protocol}",
-        f"Two components explain more of the harmonic {BODIES[model]}' embeddings than of the standard ones', in every "
-        f"task ({protocol} protocol).",
+        f"In every task two components explain more of the harmonic {BODIES[model]}' embeddings than of the standard "
+        f"ones' ({protocol} protocol).",
         "Harmonic models need fewer components, up to 100 % of the variance in two. In the authors' stored figures the "
         f"difference of the means is {theirs} points.",
         where(protocol=protocol, model=model),
@@ -131,8 +124,7 @@ def _claim_beats(protocol: str, model: str) -> Claim:
 def _claim_means(task: str) -> Claim:
     theirs = ", ".join(f"{MODEL_STYLES[arm].label} {100 * anchors.EXPLAINED_VARIANCE[task][arm]:.1f}" for arm in ARMS)
     statement = f"{TITLES[task]}: the mean of each model lies within 6 points of the authors' (authors protocol)."
-    needs = where(protocol="authors", task=task)
-    return runs.claim(f"{task}_means", statement, f"{theirs} %.", needs, _judge_means)
+    return runs.claim(f"{task}_means", statement, f"{theirs} %.", where(protocol="authors", task=task), _judge_means)
 
 
 CLAIMS = (
@@ -176,23 +168,24 @@ def _row(at: Any) -> dict[str, Any]:
     }
 
 
+def _difference_row(at: Any) -> dict[str, Any]:
+    found = _compare(at.own)
+    return {
+        **runs.place(at),
+        "pairs": pairs_of(found),
+        "mean [95 %]": str(found.difference) if found else None,
+        "authors'": _authors_difference(at.task, at.model) if at.protocol == "authors" else "",
+        **entries(found, paired_columns(lambda found: found)),
+        "harmonic is": DIRECTION[side(found)],
+    }
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate every model beside the authors', and the paired differences."""
-    bodies = runs.places(results, model=BODIES)
-    for at in bodies:
-        at.found = _compare(at.own)
-    columns: dict[str, Column] = {
-        **runs.PLACE,
-        "models": lambda at: BODIES[at.model],
-        "pairs": lambda at: pairs_of(at.found),
-        "mean [95 %]": str,
-        "authors'": lambda at: _authors_difference(at.task, at.model) if at.protocol == "authors" else "",
-        **paired_columns(lambda at: at.found),  # the mean keeps its place
-        "harmonic is": lambda at: DIRECTION[side(at.found)],
-    }
+    models, bodies = runs.places(results, arm=ARMS), runs.places(results, model=BODIES)
     return [
-        Table("Variance explained by two components, %", tuple(map(_row, runs.places(results, arm=ARMS)))),
-        tabulate("Harmonic minus standard, points, paired over seeds", bodies, columns),
+        Table("Variance explained by two components, %", tuple(map(_row, models))),
+        Table("Harmonic minus standard, points, paired over seeds", tuple(map(_difference_row, bodies))),
     ]
 
 
@@ -206,23 +199,19 @@ def figures(results: Results) -> dict[str, Picture]:
 
 
 def _draw_curves(results: Results, protocol: str) -> Picture:
-    figure, panels, _ = drawing.wrapped(
-        {task: TITLES[task] for task in results.spec.tasks},
-        3,
-        size=(10, 6.4),
+    figure, panels = runs.task_panels(
+        results,
+        (10, 6.4),
         ylabel="explained variance, %",
         handles=[drawing.model_handle(*arm) for arm in ARMS],
         title=f"{protocol} protocol",
-        sharey=True,
     )
-    mark = COMPONENTS - 1
     for task, axes in panels.items():
         for arm, style in MODEL_STYLES.items():
-            own = results.where(task=task, arm=arm)
-            curves = own.take(lambda cell, result: cumulative(result)).present.values
+            curves = results.where(task=task, arm=arm).take(lambda cell, result: cumulative(result)).present.values
             if curves:
                 low, middle, high = np.percentile(100 * np.stack(curves), [25, 50, 75], axis=0)
-                components = 1 + np.arange(len(middle))
+                components, mark = 1 + np.arange(len(middle)), COMPONENTS - 1
                 axes.plot(components, middle, color=style.color, linestyle=style.line)
                 axes.fill_between(components, low, high, color=style.color, alpha=0.14, linewidth=0)
                 dot: Any = {"color": style.color, "markersize": 6, "markeredgecolor": "white"}
@@ -238,10 +227,9 @@ def _draw_curves(results: Results, protocol: str) -> Picture:
 
 def _draw_runs(results: Results) -> Picture:
     gray = "#666666"
-    figure, panels, _ = drawing.wrapped(
-        {task: TITLES[task] for task in results.spec.tasks},
-        3,
-        size=(10, 6.6),
+    figure, panels = runs.task_panels(
+        results,
+        (10, 6.6),
         ylabel="variance in two components, %",
         handles=[
             drawing.mark_handle("a run, authors protocol", "o", gray),
@@ -249,7 +237,6 @@ def _draw_runs(results: Results) -> Picture:
             drawing.mark_handle("mean of our runs", "_", gray, size=11),
             drawing.mark_handle("authors' mean", "D", "black"),
         ],
-        sharey=True,
     )
     for task, axes in panels.items():
         for column, (arm, style) in enumerate(MODEL_STYLES.items()):

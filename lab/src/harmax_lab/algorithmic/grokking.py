@@ -28,7 +28,7 @@ from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT, everywhere, listed, pairs_of, side
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table, in_epochs, paired_columns, tabulate, yes_or_no
+from harmax_lab.kit.tables import Table, entries, in_epochs, paired_columns, yes_or_no
 from harmax_lab.tasks import PROTOCOLS
 
 if TYPE_CHECKING:
@@ -234,6 +234,7 @@ def _epochs_row(at: Any) -> dict[str, Any]:
     finite = [int(np.isfinite(column.values).sum()) if at.own else None for column in columns.values()]
     return {
         **runs.place(at),
+        "runs": len(at.own),
         **dict(zip(("learn", "generalize"), finite, strict=True)),
         "reach both": both if at.own else None,
         "authors' of 20": theirs if known else "",
@@ -242,49 +243,36 @@ def _epochs_row(at: Any) -> dict[str, Any]:
     }
 
 
+def _gap_row(at: Any) -> dict[str, Any]:
+    gap = compare(at.own)
+    paired, reaching = (gap.paired, gap.reaching) if gap else (None, None)
+    words: Any = ("difference [95 %]", "larger on", "smaller on", in_epochs)
+    return {
+        **runs.place(at),
+        "pairs": pairs_of(paired),
+        "standard's median": gap and gap.standard,
+        "harmonic's median": gap and gap.harmonic,
+        **entries(paired, paired_columns(lambda paired: paired, *words, less_first=True)),
+        "harmonic's gap is": gap.outcome if gap else "undecided",
+        "pairs that reach": pairs_of(reaching),
+        "their difference [95 %]": in_epochs(reaching.difference) if reaching else None,
+    }
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate epochs, gaps and the authors' medians."""
-    bodies = runs.places(results, model=BODIES)
-    for at in bodies:
-        at.gap = compare(at.own)
-    names: Any = ("difference [95 %]", "larger on", "smaller on", in_epochs)
     known = []
-    for (task, arm, name), (median, theirs, inside) in medians(results).items():
+    for (task, arm, name), (ours, theirs, inside) in medians(results).items():
         own = results.where(arm=arm, protocol="authors", task=task)
-        known.append(
-            {
-                "task": TITLES[task],
-                "model": MODEL_STYLES[arm].label,
-                "accuracy": SIDES[name],
-                "our runs": f"{len(reached(own))} of {len(own)}" if own else "none",
-                "authors' runs": f"{REACHED[task, arm]} of {anchors.RUNS}",
-                "ours [95 %]": in_epochs(median),
-                "authors'": theirs,
-                "in our interval": "" if median is None else yes_or_no(inside),
-            }
-        )
+        row: dict[str, Any] = {"task": TITLES[task], "model": MODEL_STYLES[arm].label, "accuracy": SIDES[name]}
+        row["our runs"] = f"{len(reached(own))} of {len(own)}" if own else "none"
+        row["authors' runs"] = f"{REACHED[task, arm]} of {anchors.RUNS}"
+        row |= {"ours [95 %]": in_epochs(ours), "authors'": theirs}
+        known.append(row | {"in our interval": "" if ours is None else yes_or_no(inside)})
+    models, bodies = runs.places(results, arm=ARMS), runs.places(results, model=BODIES)
     return [
-        Table(
-            "Median epochs and 95 % intervals; never counts as infinity",
-            tuple(map(_epochs_row, runs.places(results, arm=ARMS))),
-        ),
-        tabulate(
-            "Gap in epochs, harmonic minus standard, paired over seeds",
-            bodies,
-            {
-                **runs.PLACE,
-                "models": lambda at: BODIES[at.model],
-                "pairs": lambda at: pairs_of(at.gap and at.gap.paired),
-                "standard's median": lambda at: at.gap and at.gap.standard,
-                "harmonic's median": lambda at: at.gap and at.gap.harmonic,
-                **paired_columns(lambda at: at.gap and at.gap.paired, *names, less_first=True),
-                "harmonic's gap is": lambda at: at.gap.outcome if at.gap else "undecided",
-                "pairs that reach": lambda at: pairs_of(at.gap and at.gap.reaching),
-                "their difference [95 %]": lambda at: (
-                    in_epochs(at.gap.reaching.difference) if at.gap and at.gap.reaching else None
-                ),
-            },
-        ),
+        Table("Median epochs and 95 % intervals; never counts as infinity", tuple(map(_epochs_row, models))),
+        Table("Gap in epochs, harmonic minus standard, paired over seeds", tuple(map(_gap_row, bodies))),
         Table("The authors' medians, and ours over the runs that reach both", tuple(known)),
     ]
 
@@ -338,19 +326,13 @@ def _draw_pairs(results: Results, protocol: str, authors: bool) -> Picture:
 
 
 def _draw_epochs(results: Results, protocol: str, authors: bool) -> Picture:
-    figure, panels, _ = drawing.wrapped(
-        {task: TITLES[task] for task in results.spec.tasks},
-        3,
-        size=(11, 6.6),
-        handles=[
-            drawing.mark_handle("a run, training accuracy", "o", GRAY, face="white"),
-            drawing.mark_handle("a run, test accuracy", "o", GRAY),
-            drawing.mark_handle("median of our runs", "|", GRAY, size=12),
-            *[drawing.mark_handle("authors' median, MLPs", "D", "black")] * authors,
-        ],
-        title=f"{protocol} protocol",
-        sharey=True,
-    )
+    handles = [
+        drawing.mark_handle("a run, training accuracy", "o", GRAY, face="white"),
+        drawing.mark_handle("a run, test accuracy", "o", GRAY),
+        drawing.mark_handle("median of our runs", "|", GRAY, size=12),
+        *[drawing.mark_handle("authors' median, MLPs", "D", "black")] * authors,
+    ]
+    figure, panels = runs.task_panels(results, (11, 6.6), handles=handles, title=f"{protocol} protocol")
     for task, axes in panels.items():
         never = _log_axis(axes, max(results.spec.epochs(task, model) for model in BODIES), "x")
         for row, arm in enumerate(ARMS):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import Interval, explained_variance, grokking_epochs
+from harmax.analysis import Interval, explained_variance
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import measures, planes
 from harmax_lab.algorithmic.protocols import Settings, settings
@@ -21,7 +21,7 @@ from harmax_lab.algorithmic.training import RunCell, task_of, train
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Context, Experiment, Spec
-from harmax_lab.kit.judges import LEAST_SEEDS, listed
+from harmax_lab.kit.judges import LEAST_SEEDS, Judge, listed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
@@ -58,6 +58,15 @@ AUTHORS: dict[tuple[str, str], float] = {
     ("harmonic", "train_epoch"): 449,
     ("harmonic", "test_epoch"): 448,
     ("harmonic", "explained_variance"): 1.0,
+}
+
+# What a run is judged by, and its heading.
+COLUMNS = {
+    "test_accuracy": "last test accuracy",
+    "train_epoch": f"train above {REACHED} from epoch",
+    "test_epoch": f"test above {REACHED} from epoch",
+    "explained_variance": "variance in two components",
+    "circle_residual": "circle residual",
 }
 
 
@@ -105,14 +114,10 @@ def measure(spec: CaseSpec, cell: CaseCell, result: CellResult) -> dict[str, flo
     """Return what a run is judged by; a diverged one never learns (epoch infinity) and explains nothing."""
     embedding = measures.last_embedding(result)
     if embedding is None:
-        never = {"train_epoch": np.inf, "test_epoch": np.inf}
-        return {"test_accuracy": 0.0, **never, "explained_variance": 0.0, "circle_residual": 1.0}
-    epochs = {
-        f"{name}_epoch": grokking_epochs(result.curves[f"{name}_accuracy"][None])[0] for name in ("train", "test")
-    }
+        return dict(zip(COLUMNS, (0.0, np.inf, np.inf, 0.0, 1.0), strict=True))
     return {
         "test_accuracy": float(result.curves["test_accuracy"][-1]),
-        **{name: float(epoch) for name, epoch in epochs.items()},
+        **measures.grokking(result),
         "explained_variance": explained_variance(embedding),
         "circle_residual": measures.fit(task_of(cell).structure, embedding, None).residual,
     }
@@ -141,27 +146,28 @@ def _judge_memorizes(results: Results) -> Finding:
 
 
 def _judge_generalizes(results: Results) -> Finding:
-    train_epoch, test = (_median(results, "standard_decay", f"{name}_epoch") for name in ("train", "test"))
-    reached, runs = int(np.isfinite(results.metric("test_epoch").values).sum()), len(results)
+    train_epoch, test = (_median(results, "standard_decay", name) for name in ("train_epoch", "test_epoch"))
+    reached, runs = _reached(results), len(results)
+    words = f"train {in_epochs(train_epoch)}, test {in_epochs(test)}"
     return Finding(
         True if np.isfinite(test.high) else False if np.isinf(test.low) else None,
-        f"{reached} of {runs} runs do. Median epoch and 95 % interval: train {in_epochs(train_epoch)}, test "
-        f"{in_epochs(test)}.",
+        f"{reached} of {runs} runs do. Median epoch and 95 % interval: {words}.",
         {"train_epoch": train_epoch._asdict(), "test_epoch": test._asdict(), "reached": reached, "runs": runs},
     )
+
+
+def _reached(results: Results) -> int:
+    return int(np.isfinite(results.metric("test_epoch").values).sum())
 
 
 def _judge_sooner(results: Results) -> Finding:
     found = results.paired("test_epoch", "case", "standard_decay", "harmonic", statistic="median")
     assert found is not None
-    fits, harmonic, standard = (
-        in_epochs(_median(results, case, metric))
-        for case, metric in (("harmonic", "train_epoch"), ("harmonic", "test_epoch"), ("standard_decay", "test_epoch"))
-    )
-    seeds = len(results.where(case="harmonic"))
+    fits, test = (in_epochs(_median(results, "harmonic", name)) for name in ("train_epoch", "test_epoch"))
+    standard, seeds = in_epochs(_median(results, "standard_decay", "test_epoch")), len(results.distinct("seed"))
     return Finding(
         found.difference.above(0),
-        f"Median epoch and 95 % interval: harmonic {harmonic} (training set {fits}), standard with decay {standard}; "
+        f"Median epoch and 95 % interval: harmonic {test} (training set {fits}), standard with decay {standard}; "
         f"sooner by {in_epochs(found.difference)} epochs, on {found.greater} of {seeds} seeds.",
         {"sooner_by": found.difference._asdict(), "seeds_sooner": found.greater, "seeds": seeds},
     )
@@ -169,11 +175,8 @@ def _judge_sooner(results: Results) -> Finding:
 
 def _judge_plane(results: Results) -> Finding:
     medians = {case: _median(results, case, "explained_variance") for case in CASES}
-    others = [
-        found.difference
-        for case in ("standard", "standard_decay")
-        if (found := results.paired("explained_variance", "case", "harmonic", case, statistic="median"))
-    ]
+    pairs = [results.paired("explained_variance", "case", "harmonic", case, statistic="median") for case in CASES]
+    others = [pair.difference for case, pair in zip(CASES, pairs, strict=True) if pair and case != "harmonic"]
     above, ours = all(other.low > 0 for other in others), medians["harmonic"]
     below = any(other.high < 0 for other in others) or ours.high < ALMOST_ALL
     shares = results.where(case="harmonic").metric("explained_variance").values
@@ -203,45 +206,35 @@ def _judge_authors(results: Results) -> Finding:
     )
 
 
-def _enough(results: Results) -> str:
-    if results.spec.epochs < AUTHORS_EPOCHS:
-        return f"Only {results.spec.epochs} of the authors' {AUTHORS_EPOCHS} epochs were run."
-    return at_least(seeds=LEAST_SEEDS)(results)
-
-
-def _claims_of(protocol: str) -> list[Claim]:
-    texts = (
-        (
-            "standard_memorises",
-            f"Without weight decay the standard MLP does not generalize: its test accuracy stays below {REACHED}",
-            "Test accuracy 0.515 after 2000 epochs, one seed.",
-            ("standard",),
-            _judge_memorizes,
-        ),
-        (
-            "decay_generalises",
-            f"With weight decay 0.5 the standard MLP generalizes: its test accuracy rises above {REACHED}",
-            "Train and test accuracy above 0.9 from epochs 1018 and 1050 on, one seed.",
-            ("standard_decay",),
-            _judge_generalizes,
-        ),
-        (
-            "harmonic_sooner",
-            "The harmonic MLP without weight decay generalizes sooner than the standard MLP with it",
-            "From epoch 448 on (train 449), against 1050, one seed.",
-            ("standard_decay", "harmonic"),
-            _judge_sooner,
-        ),
-        (
-            "harmonic_plane",
-            f"Two components explain {ALMOST_ALL:.0%} or more of the harmonic MLP's embedding, and more than of either "
-            "standard one's",
-            "100 %, against 26 % without and 58 % with weight decay, one seed.",
-            tuple(CASES),
-            _judge_plane,
-        ),
-    )
-    return [
+ENOUGH = at_least(epochs=AUTHORS_EPOCHS, seeds=LEAST_SEEDS)
+TEXTS: dict[str, tuple[str, str, Judge, tuple[str, ...]]] = {
+    "standard_memorises": (
+        f"Without weight decay the standard MLP does not generalize: its test accuracy stays below {REACHED}",
+        "Test accuracy 0.515 after 2000 epochs, one seed.",
+        _judge_memorizes,
+        ("standard",),
+    ),
+    "decay_generalises": (
+        f"With weight decay 0.5 the standard MLP generalizes: its test accuracy rises above {REACHED}",
+        "Train and test accuracy above 0.9 from epochs 1018 and 1050 on, one seed.",
+        _judge_generalizes,
+        ("standard_decay",),
+    ),
+    "harmonic_sooner": (
+        "The harmonic MLP without weight decay generalizes sooner than the standard MLP with it",
+        "From epoch 448 on (train 449), against 1050, one seed.",
+        _judge_sooner,
+        ("standard_decay", "harmonic"),
+    ),
+    "harmonic_plane": (
+        f"Two components explain {ALMOST_ALL:.0%} or more of the harmonic MLP's embedding, and more than of the others",
+        "100 %, against 26 % without and 58 % with weight decay, one seed.",
+        _judge_plane,
+        tuple(CASES),
+    ),
+}
+CLAIMS = (
+    *(
         Claim(
             f"{name}_{protocol}",
             f"{statement} ({protocol} protocol).",
@@ -249,14 +242,11 @@ def _claims_of(protocol: str) -> list[Claim]:
             control=protocol == "matched",
             needs=where(protocol=protocol, case=cases),
             judge=judge,
-            enough=_enough,
+            enough=ENOUGH,
         )
-        for name, statement, paper, cases, judge in texts
-    ]
-
-
-CLAIMS = (
-    *(claim for protocol in PROTOCOLS for claim in _claims_of(protocol)),
+        for protocol in PROTOCOLS
+        for name, (statement, paper, judge, cases) in TEXTS.items()
+    ),
     Claim(
         "authors_numbers",
         "The authors' eight numbers lie within the range of our seeds; up to "
@@ -265,16 +255,9 @@ CLAIMS = (
         + " (one seed).",
         needs=where(protocol="authors"),
         judge=_judge_authors,
-        enough=_enough,
+        enough=ENOUGH,
     ),
 )
-COLUMNS = {
-    "test_accuracy": "last test accuracy",
-    "train_epoch": f"train above {REACHED} from epoch",
-    "test_epoch": f"test above {REACHED} from epoch",
-    "explained_variance": "variance in two components",
-    "circle_residual": "circle residual",
-}
 
 
 def tables(results: Results) -> list[Table]:
@@ -285,8 +268,8 @@ def tables(results: Results) -> list[Table]:
 
 
 def _row(own: Results, protocol: str, case: str) -> dict[str, Any]:
-    finite = int(np.isfinite(own.metric("test_epoch").values).sum()) if own else None
-    row = {"protocol": protocol, "model": CASES[case].label, "runs": len(own), "runs that generalize": finite}
+    row: dict[str, Any] = {"protocol": protocol, "model": CASES[case].label, "runs": len(own)}
+    row["runs that generalize"] = _reached(own) if own else None
     for metric, title in COLUMNS.items():
         found, theirs = own.metric(metric).median(), AUTHORS.get((case, metric)) if protocol == "authors" else None
         words = "" if found is None else in_epochs(found) if metric.endswith("epoch") else str(found)

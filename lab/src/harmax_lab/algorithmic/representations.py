@@ -18,8 +18,8 @@ from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.experiment import view
-from harmax_lab.kit.judges import everywhere
-from harmax_lab.kit.results import Results, where
+from harmax_lab.kit.judges import Judge, everywhere
+from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
@@ -89,39 +89,34 @@ def _all_tasks(results: Results) -> str:
     return f"Without {', '.join(missing)} it cannot be decided." if missing else runs.trained_as_long(results)
 
 
+def _shares(task: str, model: str) -> str:
+    standard, harmonic = (100 * anchors.EXPLAINED_VARIANCE[task][model, head] for head in ("linear", "harmonic"))
+    return f"standard {standard:.1f} %, harmonic {harmonic:.1f} %"
+
+
+def _claim(protocol: str, task: str, statement: str, shares: str, needs: Test, judge: Judge) -> Claim:
+    return Claim(
+        f"{task}_{protocol}",
+        f"{statement} ({protocol} protocol).",
+        "Fig. 2 shows it for one seed; no measure of it is reported. Variance in two components, mean of the authors' "
+        f"20 seeds: {shares}.",
+        control=protocol == "matched",
+        needs=needs,
+        judge=judge,
+        enough=runs.trained_as_long if task in TASKS else _all_tasks,
+    )
+
+
 def _claims_of(protocol: str) -> list[Claim]:
-    def shares(task: str, model: str) -> str:
-        standard, harmonic = (100 * anchors.EXPLAINED_VARIANCE[task][model, head] for head in ("linear", "harmonic"))
-        return f"standard {standard:.1f} %, harmonic {harmonic:.1f} %"
-
-    def claim(name: str, statement: str, known: str, **rest: Any) -> Claim:
-        paper = (
-            "Fig. 2 shows it for one seed; no measure of it is reported. Variance in two components, mean of the "
-            f"authors' 20 seeds: {known}."
-        )
-        control = protocol == "matched"
-        return Claim(f"{name}_{protocol}", f"{statement} ({protocol} protocol).", paper, control=control, **rest)
-
+    mlps, transformers = (where(protocol=protocol, model=model) for model in ("mlp", "transformer"))
+    all_five = "In all five tasks the same holds of the harmonic transformer against the standard one"
+    shares = "; ".join(f"{TITLES[task].lower()} {_shares(task, 'transformer')}" for task in TASKS)
     return [
         *(
-            claim(
-                task,
-                STATEMENTS[task],
-                shares(task, "mlp"),
-                needs=where(protocol=protocol, model="mlp", task=task),
-                judge=_judge_task,
-                enough=runs.trained_as_long,
-            )
-            for task in TASKS
+            _claim(protocol, task, words, _shares(task, "mlp"), where(mlps, task=task), _judge_task)
+            for task, words in STATEMENTS.items()
         ),
-        claim(
-            "transformers",
-            "In all five tasks the same holds of the harmonic transformer against the standard one",
-            "; ".join(f"{TITLES[task].lower()} {shares(task, 'transformer')}" for task in TASKS),
-            needs=where(protocol=protocol, model="transformer"),
-            judge=_judge_transformers,
-            enough=_all_tasks,
-        ),
+        _claim(protocol, "transformers", all_five, shares, transformers, _judge_transformers),
     ]
 
 

@@ -25,7 +25,7 @@ from harmax_lab.kit.experiment import Context, Experiment, Spec
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge
 from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, combinations, tabulate
+from harmax_lab.kit.tables import Table, combinations
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 TITLES = {name: find_task(name).title for name in TASKS}
@@ -34,8 +34,6 @@ LEAK_TOLERANCE = 0.03
 TICKS = [style.label.replace(" ", "\n") for style in MODEL_STYLES.values()]
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
 CURVES = ("train_accuracy", "test_accuracy")
-PLACE: dict[str, Column] = {"protocol": lambda at: at.protocol, "task": lambda at: TITLES[at.task]}
-"""The first columns of a table with a row per protocol and task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +86,12 @@ def places(found: Results, **fields: Iterable[Any]) -> list[Any]:
     return listed
 
 
-def place(at: Any) -> dict[str, Any]:
-    """Return the first columns of a table with a row per protocol, task and model."""
-    return {"protocol": at.protocol, "task": TITLES[at.task], "model": MODEL_STYLES[at.arm].label, "runs": len(at.own)}
+def place(at: Any) -> dict[str, str]:
+    """Return the first entries of a row: protocol and task, and its model or body where it has one."""
+    row = {"protocol": at.protocol, "task": TITLES[at.task]}
+    if "arm" in vars(at):
+        return {**row, "model": MODEL_STYLES[at.arm].label}
+    return {**row, "models": BODIES[at.model]} if "model" in vars(at) else row
 
 
 def trained_as_long(results: Results) -> str:
@@ -113,6 +114,12 @@ def claim(name: str, statement: str, paper: str, needs: Test, judge: Judge, *, c
 def seeds_of(found: Results) -> str:
     """Say how many seeds there are, and that some are missing where not all of these cells are finished."""
     return f"{len(found.spec.seeds)} seeds{', of which not all are finished' * (not found.complete)}"
+
+
+def task_panels(results: Results, size: tuple[float, float], **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a figure with a panel per task, by task, and its legend in the panel that is left."""
+    titles = {task: TITLES[task] for task in results.spec.tasks}
+    return drawing.wrapped(titles, 3, size=size, sharey=True, **options)[:2]
 
 
 def _judge_authors_leak(results: Results) -> Finding:
@@ -167,33 +174,38 @@ CLAIMS = (
 )
 
 
+def _data_row(at: Any) -> dict[str, Any]:
+    metrics = ("train_rows", "train_facts", "test_rows", "leak", "contradictions")
+    rows, facts, tests, leak, twice = (float(np.mean(at.own.metric(m).values)) if at.own else None for m in metrics)
+    return {
+        **place(at),
+        "training rows": rows,
+        "of them distinct": facts,
+        "test rows": tests,
+        "in the training set, %": None if leak is None else 100 * leak,
+        "authors', %": 100 * anchors.LEAK[at.task] if at.protocol == "authors" else None,
+        "questions with two answers": twice,
+    }
+
+
+def _end_row(at: Any) -> dict[str, Any]:
+    # Curves are stored in single precision, and so is their median.
+    train_end, test_end = (np.float32(at.own.metric(name).values) for name in CURVES)
+    return {
+        **place(at),
+        "epochs": at.own.spec.epochs(at.task, at.arm[0]),
+        "runs": len(at.own),
+        "diverged": len(at.own.metric("diverged_at").present),
+        "training accuracy": float(np.median(train_end)) if at.own else None,
+        "test accuracy": float(np.median(test_end)) if at.own else None,
+    }
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate the splits, and where each model ends."""
-
-    def mean(metric: str, scale: int = 1) -> Column:
-        return lambda at: scale * float(np.mean(at.own.metric(metric).values)) if at.own else None
-
-    data = {
-        **PLACE,
-        "training rows": mean("train_rows"),
-        "of them distinct": mean("train_facts"),
-        "test rows": mean("test_rows"),
-        "in the training set, %": mean("leak", 100),
-        "authors', %": lambda at: 100 * anchors.LEAK[at.task] if at.protocol == "authors" else None,
-        "questions with two answers": mean("contradictions"),
-    }
-    ends = []
-    for at in places(results, arm=ARMS):
-        # Curves are stored in single precision, and so is their median.
-        last = [np.float32(at.own.metric(name).values) for name in CURVES]
-        *names, runs = place(at).items()
-        row = dict([*names, ("epochs", results.spec.epochs(at.task, at.arm[0])), runs])
-        row["diverged"] = len(at.own.metric("diverged_at").present)
-        row["training accuracy"], row["test accuracy"] = (float(np.median(one)) if at.own else None for one in last)
-        ends.append(row)
     return [
-        tabulate("Data: means over seeds", places(results), data),
-        Table("Runs: medians over seeds at the last epoch", tuple(ends)),
+        Table("Data: means over seeds", tuple(map(_data_row, places(results)))),
+        Table("Runs: medians over seeds at the last epoch", tuple(map(_end_row, places(results, arm=ARMS)))),
     ]
 
 

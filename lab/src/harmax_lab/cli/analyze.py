@@ -27,7 +27,9 @@ from harmax_lab.models import MODELS
 from harmax_lab.tasks import PROTOCOLS, TASKS, audit_table
 
 SOURCE = runs.EXPERIMENT
-Measured = dict[RunCell, dict[str, Any] | None]
+CHOICES: dict[str, Iterable[str]] = {"task": TASKS, "model": MODELS, "protocol": PROTOCOLS, "profile": PROFILES}
+Measures = dict[str, Any] | None
+"""Of one run; None where it diverged."""
 
 
 @dataclass(frozen=True)
@@ -57,34 +59,26 @@ class Analyze:
         """Measure and print, animate, or audit the data."""
         if self.audit:
             table = audit_table(anchors.SEEDS)
-            if self.json:
-                print_json(table)
-            else:
-                print_audit(table)
+            (print_json if self.json else print_audit)(table)
             return 0
         with checking_usage():
             self._check()
             run = self._find_run()
             chosen = self._choose(run)
         if self.animate is not None:
-            self._animate(run, chosen)
+            self._animate(self.animate, run, chosen)
             return 0
         found = {cell: measured(run, cell) for cell in chosen}
         if self.json:
-            print_json({"folder": str(run.folder), "profile": run.profile, "runs": to_rows(found)})
+            rows = [{**asdict(cell), "measures": measures} for cell, measures in found.items()]
+            print_json({"folder": str(run.folder), "profile": run.profile, "runs": rows})
         else:
             print_tables(found)
             print(f"{run.profile} profile, {run.folder}", file=sys.stderr)
         return 0
 
     def _check(self) -> None:
-        choices: dict[str, Iterable[str]] = {
-            "task": TASKS,
-            "model": MODELS,
-            "protocol": PROTOCOLS,
-            "profile": PROFILES,
-        }
-        for name, known in choices.items():
+        for name, known in CHOICES.items():
             value = getattr(self, name)
             if value is not None and value not in known:
                 raise ValueError(unknown(f"--{name}", value, known))
@@ -100,27 +94,23 @@ class Analyze:
             raise ValueError("`--animate` and `--json` must not come together, got both; give one of them.")
 
     def _find_run(self) -> Run:
-        candidates = [
-            run
-            for run in open_runs(self.folder).query(experiment=SOURCE.name, profile=self.profile)
-            if run.config["version"] == SOURCE.version and run.profile in PROFILES and run.done
-        ]
-        if not candidates:
+        stored = open_runs(self.folder).query(experiment=SOURCE.name, profile=self.profile)
+        known = [run for run in stored if run.config["version"] == SOURCE.version and run.profile in PROFILES]
+        if not any(run.done for run in known):
             wanted = f"a {self.profile} run" if self.profile else "a run"
             flag = {"smoke": " --smoke", "full": " --full"}.get(self.profile or "", "")
             raise ValueError(
                 f"`--folder` must hold {wanted} of `{SOURCE.name}`, got {str(self.folder)!r}, which has none; make one "
                 f"with `harmax run {SOURCE.name}{flag}`."
             )
-        return max(candidates, key=lambda run: (PROFILES.index(run.profile), len(run.done)))
+        return max(known, key=lambda run: (bool(run.done), PROFILES.index(run.profile), len(run.done)))
 
     def _choose(self, run: Run) -> list[RunCell]:
-        spec = SOURCE.load_spec(run.config["spec"])
         finished = set(run.done)
-        cells = [cell for cell in SOURCE.cells(spec) if cell.name in finished]
+        cells = [cell for cell in SOURCE.cells(SOURCE.load_spec(run.config["spec"])) if cell.name in finished]
         for name in ("task", "model", "protocol", "seed"):
             wanted = getattr(self, name)
-            there = list(dict.fromkeys(getattr(cell, name) for cell in cells))
+            there = dict.fromkeys(getattr(cell, name) for cell in cells)
             if wanted is not None and wanted not in there:
                 raise ValueError(
                     f"`--{name}` must be one that has finished, {', '.join(map(str, there))}, got {wanted}; "
@@ -129,18 +119,16 @@ class Analyze:
             cells = [cell for cell in cells if wanted in (None, getattr(cell, name))]
         return cells
 
-    def _animate(self, run: Run, cells: list[RunCell]) -> None:
-        assert self.animate is not None
-        model = self.model or "mlp"
-        own = [cell for cell in cells if cell.model == model]
+    def _animate(self, output: Path, run: Run, cells: list[RunCell]) -> None:
+        own = [cell for cell in cells if cell.model == (self.model or "mlp")]
         pairs: dict[tuple[str, int], dict[tuple[str, str], RunCell]] = {}
         for cell in own:
             pairs.setdefault((cell.protocol, cell.seed), {})[cell.arm] = cell
         pair = next((both for both in pairs.values() if len(both) == 2), None)
         if pair is None:
             raise UsageError(
-                f"`--animate` must find a standard and a harmonic {model} of one seed, got {len(own)} finished runs "
-                f"and no pair; finish them with `harmax run {SOURCE.name}`."
+                f"`--animate` must find a standard and a harmonic {self.model or 'mlp'} of one seed, got {len(own)} "
+                f"finished runs and no pair; finish them with `harmax run {SOURCE.name}`."
             )
         results = {arm: run.read(pair[arm].name) for arm in MODEL_STYLES if arm in pair}
         console, cell = Console(stderr=True), next(iter(pair.values()))
@@ -152,11 +140,10 @@ class Analyze:
             else:
                 print(f"drawing {snapshots} frames", file=sys.stderr, flush=True)
             drawn = list(frames)
-        write_atomically(self.animate, to_gif(drawn))
-        print(
-            f"{task_of(cell).title}, {cell.protocol} protocol, seed {cell.seed}: {len(drawn)} frames", file=sys.stderr
-        )
-        print(self.animate)
+        write_atomically(output, to_gif(drawn))
+        place = f"{task_of(cell).title}, {cell.protocol} protocol, seed {cell.seed}"
+        print(f"{place}: {len(drawn)} frames", file=sys.stderr)
+        print(output)
 
 
 def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -171,8 +158,8 @@ def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:
     Console().print(table)
 
 
-def measured(run: Run, cell: RunCell) -> dict[str, Any] | None:
-    """Measure a run's last embedding, None where it diverged."""
+def measured(run: Run, cell: RunCell) -> Measures:
+    """Measure a run's last embedding."""
     embedding = last_embedding(run.read(cell.name))
     if embedding is None:
         return None
@@ -180,33 +167,25 @@ def measured(run: Run, cell: RunCell) -> dict[str, Any] | None:
     return {**shape, **measure(task_of(cell).structure, embedding)}
 
 
-def to_rows(found: Mapping[RunCell, dict[str, Any] | None]) -> list[dict[str, Any]]:
-    """Return one plain object a run; the measures of a diverged one are null."""
-    return [{**asdict(cell), "measures": measures} for cell, measures in found.items()]
-
-
-def print_tables(found: Mapping[RunCell, dict[str, Any] | None]) -> None:
-    """Print a table a task, protocol and body: measures down, standard and harmonic across."""
+def print_tables(found: Mapping[RunCell, Measures]) -> None:
+    """Print a table per task, protocol and body: measures down, standard and harmonic across."""
     # A pipe has no width of its own, and a narrower table would lose its numbers.
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    sorted_out: dict[tuple[str, str, str], dict[str, list[dict[str, Any] | None]]] = {}
+    grouped: dict[tuple[str, str, str], dict[str, list[Measures]]] = {}
     for cell, measures in found.items():
-        arms = sorted_out.setdefault((cell.task, cell.protocol, cell.model), {"linear": [], "harmonic": []})
+        arms = grouped.setdefault((cell.task, cell.protocol, cell.model), {"linear": [], "harmonic": []})
         arms[cell.head].append(measures)
-    for (task, protocol, model), arms in sorted_out.items():
-        names = [f"{MODEL_STYLES[model, head].label}, {_counted(every)}" for head, every in arms.items()]
-        table = Table("", *names, title=f"{runs.TITLES[task]}, {protocol} protocol", title_justify="left")
+    for (task, protocol, model), arms in grouped.items():
         whole = {head: [one for one in every if one is not None] for head, every in arms.items()}
-        keys = next((list(some[0]) for some in whole.values() if some), [])
-        for key in keys:
+        names = []
+        for head, every in arms.items():
+            lost = len(every) - len(whole[head])
+            count = f"{len(every)} run{'s' * (len(every) != 1)}" + f", {lost} diverged" * bool(lost)
+            names.append(f"{MODEL_STYLES[model, head].label}, {count}")
+        table = Table("", *names, title=f"{runs.TITLES[task]}, {protocol} protocol", title_justify="left")
+        for key in next((some[0] for some in whole.values() if some), ()):
             table.add_row(key, *(_over_seeds([one[key] for one in some]) for some in whole.values()))
         console.print(table)
-
-
-def _counted(every: list[dict[str, Any] | None]) -> str:
-    lost = sum(one is None for one in every)
-    runs_ = f"{len(every)} run{'s' * (len(every) != 1)}"
-    return f"{runs_}, {lost} diverged" if lost else runs_
 
 
 def _over_seeds(values: list[Any]) -> str:

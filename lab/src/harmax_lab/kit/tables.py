@@ -28,7 +28,12 @@ def tabulate(title: str, rows: Iterable[R], columns: Mapping[str, Callable[[R], 
     >>> tabulate("Squares", [1, 2], {"n": lambda n: n, "n^2": lambda n: n * n}).rows[1]
     {'n': 2, 'n^2': 4}
     """
-    return Table(title, tuple({heading: value(row) for heading, value in columns.items()} for row in rows))
+    return Table(title, tuple(entries(row, columns) for row in rows))
+
+
+def entries(row: R, columns: Mapping[str, Callable[[R], Any]]) -> dict[str, Any]:
+    """Make one row, or a part of it: each column is a heading and a function of what the row is about."""
+    return {heading: value(row) for heading, value in columns.items()}
 
 
 def combinations(**fields: Iterable[Any]) -> list[SimpleNamespace]:

@@ -8,23 +8,30 @@ A run that was stopped or killed goes on from its last checkpoint. A run whose m
 Here stand the losses. The experiments `parallelograms`, `layers` and `probes` are views of the same runs.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from harmax.analysis import Interval, mean_interval
+from harmax.data.folder import find_data
+from harmax.data.glue import GLUE_TASKS, Sentences, load_glue
+from harmax.data.text import load_encoding
+from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, Encoding, load_pairs
 from harmax.errors import unknown
 from harmax.figures import Picture
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
-from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Progress
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, tabulate
 from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD, STYLES, compares, draw_runs, enough_text
-from harmax_lab.language.measuring import measure_model, read_words
 from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, train_model
 
 if TYPE_CHECKING:
@@ -34,6 +41,8 @@ TRAINING_SHARE = 0.85  # of a cell's time, roughly
 NANOGPT_LR = 6e-4
 PAPER_LOSS = {STANDARD: 3.159, HARMONIC: 3.146}
 AS_STRONG = 0.05  # nats
+MADE_UP = {"train": 96, "dev": 48}  # sentences that stand in for SST-2 and CoLA
+SEED = 0  # the same for both arms, so that they are measured on the same quadruples and with the same probes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +102,80 @@ def cells(spec: LanguageSpec) -> list[ArmCell]:
     return [ArmCell(arm, seed) for seed in spec.seeds for arm in spec.arms] + baseline
 
 
+class Words(NamedTuple):
+    """Word pairs by task, labeled sentences by data set (to train on, to score on), and the encoding of both."""
+
+    pairs: Mapping[str, Sequence[tuple[str, str]]]
+    sentences: Mapping[str, tuple[Sentences, Sentences]]
+    encoding: Encoding
+
+
+def read_words(spec: LanguageSpec) -> Words:
+    """Read what a spec measures on from the data folder, or take what is embedded."""
+    if not spec.embedded:
+        pairs = {task: load_pairs(task) for task in spec.tasks or WORD_TASKS}
+        sentences = {name: (load_glue(name, "train"), load_glue(name, "dev")) for name in GLUE_TASKS}
+        data = find_data()
+        return Words(pairs, sentences, load_encoding(None if data is None else data / "gpt2_bpe"))
+    from harmax_lab.language.probing import made_up_sentences
+
+    sides = made_up_sentences(MADE_UP["train"], seed=0), made_up_sentences(MADE_UP["dev"], seed=1)
+    return Words(SAMPLE_PAIRS, dict.fromkeys(GLUE_TASKS, sides), WholeWords(spec.vocab))
+
+
+class WholeWords:
+    """An encoding for tiny vocabularies: one token per word; each word of the embedded pairs has its own.
+
+    >>> WholeWords(64).encode("house House house")
+    [0, 1, 0]
+    """
+
+    def __init__(self, vocab: int) -> None:
+        words = dict.fromkeys(word for pairs in SAMPLE_PAIRS.values() for pair in pairs for word in pair)
+        if vocab <= len(words):
+            raise ValueError(f"`vocab` must be larger than {len(words)}, the embedded words, got {vocab}; raise it.")
+        self._vocab = vocab
+        self._tokens = {word: token for token, word in enumerate(words)}
+
+    def encode(self, text: str, /) -> list[int]:
+        """Return one token per word; other words share the tokens that are left."""
+        return [self._tokens.get(word, self._hashed(word)) for word in text.split()]
+
+    def _hashed(self, word: str) -> int:
+        number = int(hashlib.sha256(word.encode()).hexdigest()[:12], 16)
+        return len(self._tokens) + number % (self._vocab - len(self._tokens))
+
+
+def measure_model(
+    spec: LanguageSpec, folder: Path, words: Words, *, device: str, progress: Progress
+) -> dict[str, np.ndarray]:
+    """Measure a trained model that lies in a folder of transformers: its embedding, its layers, its probes."""
+    from harmax.inspect import embedding_of, load_language_model, measure_embedding, measure_layers
+    from harmax_lab.language.probing import measure_probes
+
+    def part(start: float, end: float) -> Progress:
+        return lambda fraction, message="", /: progress(start + (end - start) * fraction, message)
+
+    model = load_language_model(folder)
+    pairs, sentences, encoding = words
+    embedding = embedding_of(model, tokens=spec.vocab)
+    drawn = {"quadruples": spec.quadruples, "seed": SEED}
+    return {
+        **measure_embedding(embedding, pairs, encoding, **drawn, progress=part(0, 0.3)),
+        **measure_layers(model, pairs, encoding, layers=spec.layers, **drawn, device=device, progress=part(0.3, 0.5)),
+        **measure_probes(
+            model,
+            sentences,
+            encoding,
+            layers=spec.probe_layers,
+            seeds=range(spec.probe_seeds),
+            device=device,
+            most_sentences=spec.probe_sentences or None,
+            progress=part(0.5, 1.0),
+        ),
+    }
+
+
 def run_cells(spec: LanguageSpec, group: Sequence[ArmCell], context: Context) -> Iterator[tuple[ArmCell, CellResult]]:
     """Train a model and measure it; its folder stays until the result is stored."""
     for cell in group:
@@ -126,10 +209,8 @@ def _difference(results: Results, metric: str) -> tuple[Interval, dict[str, floa
     pairs = results.pairs(metric, "arm", HARMONIC, STANDARD)
     found = mean_interval([one - other for _, (one, other) in sorted(pairs.items())])
     means = {arm: float(np.mean(results.where(arm=arm).metric(metric).values)) for arm in (HARMONIC, STANDARD)}
-    span = (
-        f" [{found.low:+.3f}, {found.high:+.3f}] over {len(pairs)} seeds" if len(pairs) > 1 else ", one model per arm"
-    )
-    return found, means, f"a difference of {found.estimate:+.3f}{span}"
+    span = f" [{found.low:+.3f}, {found.high:+.3f}] over {len(pairs)} seeds"
+    return found, means, f"a difference of {found.estimate:+.3f}{span if len(pairs) > 1 else ', one model per arm'}"
 
 
 def _judge_loss(results: Results) -> Finding:
@@ -163,32 +244,30 @@ def _judge_baseline(results: Results) -> Finding:
     )
 
 
-LEAST_TOKENS = 250_000_000
+_claim = partial(compares, enough=enough_text(tokens=250_000_000))
 CLAIMS = (
-    compares(
+    _claim(
         "lower_loss",
         "After the same tokens in the same order the harmonic GPT-2 has a lower validation loss than the standard one.",
         "3.146 (harmonic) against 3.159 (standard) after 10k steps of 480 x 1024 tokens of OpenWebText, one run each. "
         "The text is another one, and the tokens are twenty times those of the full profile here.",
         _judge_loss,
-        enough=enough_text(tokens=LEAST_TOKENS),
     ),
-    compares(
+    _claim(
         "smaller_gap",
         "Its training loss, on as many sequences, lies no farther below its validation loss than the standard one's.",
         "Not reported.",
         _judge_gap,
-        enough=enough_text(tokens=LEAST_TOKENS),
         control=True,
     ),
-    compares(
+    _claim(
         "strong_baseline",
         f"The standard arm is no weak baseline: its validation loss is at most {AS_STRONG} above that of nanoGPT's "
         "batch (480 sequences) and learning rate (6e-4) after as many tokens.",
         "Not reported.",
         _judge_baseline,
         (STANDARD, NANOGPT),
-        enough=enough_text(tokens=LEAST_TOKENS, seeds=1),
+        enough=enough_text(tokens=250_000_000, seeds=1),
         control=True,
     ),
 )
@@ -196,10 +275,9 @@ CLAIMS = (
 
 def validation(results: Results, arm: str, seed: int) -> dict[int, float]:
     """Return the validation losses of a run by step; none if it is not finished."""
-    found = [run.curves for run in results.where(arm=arm, seed=seed).values()]
-    return {
-        int(step): float(loss) for one in found for step, loss in zip(one["val_step"], one["val_loss"], strict=True)
-    }
+    found = (run.curves for run in results.where(arm=arm, seed=seed).values())
+    both = (zip(one["val_step"].tolist(), one["val_loss"].tolist(), strict=True) for one in found)
+    return dict(chain.from_iterable(both))
 
 
 def tables(results: Results) -> list[Table]:
@@ -207,25 +285,23 @@ def tables(results: Results) -> list[Table]:
     spec = results.spec
     order = (*spec.arms, NANOGPT)
 
-    def metric(name: str) -> Column:
-        return lambda cell: results[cell].metrics.get(name) if cell in results else None
+    def metrics(**names: str) -> dict[str, Column]:
+        def column(name: str) -> Column:
+            return lambda cell: results[cell].metrics.get(name) if cell in results else None
+
+        return {heading: column(name) for name, heading in names.items()}
 
     ends: dict[str, Column] = {
         "arm": lambda cell: cell.arm,
         "seed": lambda cell: cell.seed,
-        "exponent": metric("exponent"),
+        **metrics(exponent="exponent"),
         "sequences per step": lambda cell: spec.nanogpt_sequences if cell.arm == NANOGPT else spec.sequences,
-        "learning rate": metric("lr"),
+        **metrics(lr="learning rate"),
         "tokens, M": lambda cell: spec.tokens / 1e6,
-        "times each was seen": metric("times_seen"),
-        "validation loss": metric("val_loss"),
-        "training loss": metric("train_loss"),
-        "gap": metric("gap"),
+        **metrics(times_seen="times each was seen", val_loss="validation loss", train_loss="training loss", gap="gap"),
         "paper's validation loss (other text, 4915M tokens)": lambda cell: PAPER_LOSS.get(cell.arm),
-        "tokens per second": metric("tokens_per_s"),
-        "model FLOP utilization": metric("mfu"),
-        "peak memory, GiB": metric("memory_gib"),
-        "minutes of training": metric("training_minutes"),
+        **metrics(tokens_per_s="tokens per second", mfu="model FLOP utilization", memory_gib="peak memory, GiB"),
+        **metrics(training_minutes="minutes of training"),
     }
     curves = {arm: validation(results, arm, spec.seeds[0]) for arm in spec.arms}
     steps = sorted({step for found in curves.values() for step in found})
@@ -253,15 +329,13 @@ def figures(results: Results) -> dict[str, Picture]:
     if not own:
         return {}
     tokens = "generated tokens" if spec.embedded else "the corpus"
-    return {
-        "gpt2_losses": Picture(
-            _draw_losses(own),
-            f"GPT-2 ({spec.n_layer} layers, {spec.n_embd} wide) on {spec.tokens / 1e6:.3g}M tokens of {tokens}, the "
-            "same ones in the same order for both heads. Left: loss of the training batches, smoothed (thin), and "
-            "validation loss (marks). Right: harmonic minus standard validation loss, "
-            + ("one model per arm." if len(spec.seeds) == 1 else "one line per seed."),
-        )
-    }
+    caption = (
+        f"GPT-2 ({spec.n_layer} layers, {spec.n_embd} wide) on {spec.tokens / 1e6:.3g}M tokens of {tokens}, the same "
+        "ones in the same order for both heads. Left: loss of the training batches, smoothed (thin), and validation "
+        "loss (marks). Right: harmonic minus standard validation loss, "
+    )
+    caption += "one model per arm." if len(spec.seeds) == 1 else "one line per seed."
+    return {"gpt2_losses": Picture(_draw_losses(own), caption)}
 
 
 def _draw_losses(results: Results) -> "Figure":

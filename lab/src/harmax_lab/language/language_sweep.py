@@ -12,6 +12,7 @@ LayerNorm d^2 is near D. So exponent 2 D begins like cross-entropy with doubled 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from harmax_lab.kit.experiment import Cell, Context, Experiment
 from harmax_lab.kit.judges import both, listed
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table, combinations, tabulate
+from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language.arms import MARK, STANDARD, STYLES, compares, draw_runs, enough_text
 from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, read_result, train_model
 
@@ -32,18 +33,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ARMS: dict[str, dict[str, Any]] = {
-    STANDARD: {"head": "linear"},
-    "harmonic_28": {"head": "harmonic", "exponent": 28.0},
-    "harmonic_56": {"head": "harmonic", "exponent": 56.0},
-    "harmonic_768": {"head": "harmonic", "exponent": 768.0},
-    "harmonic_1536": {"head": "harmonic", "exponent": 1536.0},
-    "harmonic_learnable": {"head": "harmonic", "exponent": 768.0, "learn_exponent": True},
-    "scaled_2": {"head": "linear", "logit_scale": 2.0},
-    "gaussian_2": {"head": "gaussian", "logit_scale": 2.0},
-}
-"""What each arm changes in a `PretrainSpec`."""
 
+class Arm(NamedTuple):
+    """What an arm changes in a `PretrainSpec`, and how it is drawn: marks and dashes differ as well as colors."""
+
+    changes: dict[str, Any]
+    label: str
+    color: str
+    line: str
+    marker: str
+
+
+def _harmonic(exponent: float, *style: str, **more: bool) -> Arm:
+    return Arm({"head": "harmonic", "exponent": exponent, **more}, *style)
+
+
+_DOUBLED = {"logit_scale": 2.0}
+ARMS = {
+    STANDARD: Arm({"head": "linear"}, "cross-entropy", STYLES["standard"].color, "--", "s"),
+    "harmonic_28": _harmonic(28.0, "harmonic, exponent 28", "#CC79A7", ":", "v"),
+    "harmonic_56": _harmonic(56.0, "harmonic, exponent 56", "#56B4E9", "-.", "<"),
+    "harmonic_768": _harmonic(768.0, "harmonic, exponent 768", STYLES["harmonic"].color, "-", "o"),
+    "harmonic_1536": _harmonic(1536.0, "harmonic, exponent 1536", "#332288", "--", ">"),
+    "harmonic_learnable": _harmonic(768.0, "harmonic, exponent learned", "#444444", "-", "P", learn_exponent=True),
+    "scaled_2": Arm({"head": "linear", **_DOUBLED}, "cross-entropy, logits x 2", "#E69F00", "-.", "D"),
+    "gaussian_2": Arm({"head": "gaussian", **_DOUBLED}, "Gaussian limit, x 2", "#009E73", ":", "^"),
+}
 CONTROLS = ("scaled_2", "gaussian_2")
 AS_WELL = 0.02  # nats: about the difference between two seeds of one arm
 
@@ -89,7 +104,7 @@ def run_cells(spec: SweepSpec, group: Sequence[SweepCell], context: Context) -> 
     for cell in group:
         output = context.scratch / cell.name
         try:
-            yield cell, train_model(spec, ARMS[cell.arm], cell.lr, cell.seed, output, context, cell.name)
+            yield cell, train_model(spec, ARMS[cell.arm].changes, cell.lr, cell.seed, output, context, cell.name)
         except FloatingPointError:
             found = read_result(output)
             reached = int(found.curves["step"][-1]) if len(found.curves["step"]) else 0
@@ -145,12 +160,8 @@ def contrast(results: Results, weights: Mapping[str, float]) -> Contrast:
 
 def _judge_paper_exponent(results: Results) -> Finding:
     found = contrast(results, {"harmonic_28": 1, STANDARD: -1})
-    worse = found.above(AS_WELL)
-    return Finding(
-        None if worse is None else not worse,
-        f"Exponent 28 minus cross-entropy: {found}.",
-        {"difference": found.interval._asdict(), "at_best": found.at_best},
-    )
+    worse, numbers = found.above(AS_WELL), {"difference": found.interval._asdict(), "at_best": found.at_best}
+    return Finding(None if worse is None else not worse, f"Exponent 28 minus cross-entropy: {found}.", numbers)
 
 
 def _judge_authors_exponent(results: Results) -> Finding:
@@ -160,38 +171,31 @@ def _judge_authors_exponent(results: Results) -> Finding:
 
 
 def _judge_scale(results: Results) -> Finding:
-    means = {arm: np.mean(list(over_seeds(results, arm).values())) for arm in CONTROLS}
-    control = min(means, key=lambda arm: means[arm])
+    control = min(CONTROLS, key=lambda arm: np.mean(list(over_seeds(results, arm).values())))
     gain = contrast(results, {STANDARD: 1, "harmonic_768": -1})
     has = contrast(results, {STANDARD: 1, control: -1}).interval
     excess = contrast(results, {STANDARD: 1, "harmonic_768": 1, control: -2})
     is_gain = gain.above(0.0)
+    intervals = {"gain": gain.interval, "control_gain": has, "excess": excess.interval}
     return Finding(
         excess.above(0.0) if is_gain else None,
         f"Gain over cross-entropy at {results.spec.repeated_lr:g}: exponent 768 {gain.interval.estimate:+.3f}, "
         f"{control} {has.estimate:+.3f}. The part of the gain that it has, minus the part that it lacks: {excess}."
         + ("" if is_gain else " The gain itself is not certain, so there is nothing to explain."),
-        {
-            "gain": gain.interval._asdict(),
-            "control": control,
-            "control_gain": has._asdict(),
-            "excess": excess.interval._asdict(),
-        },
+        {"control": control, **{name: interval._asdict() for name, interval in intervals.items()}},
     )
 
 
 def _judge_shape(results: Results) -> Finding:
     found = {arm: contrast(results, {arm: 1, "harmonic_768": -1}) for arm in CONTROLS}
-    return Finding(
-        both(*(one.above(0.0) for one in found.values())),
-        listed({f"{arm} minus exponent 768:": one for arm, one in found.items()}) + ".",
-        {arm: one.interval._asdict() for arm, one in found.items()},
-    )
+    words = listed({f"{arm} minus exponent 768:": one for arm, one in found.items()})
+    numbers = {arm: one.interval._asdict() for arm, one in found.items()}
+    return Finding(both(*(one.above(0.0) for one in found.values())), f"{words}.", numbers)
 
 
 def _judge_learned(results: Results) -> Finding:
-    rates = {arm: over_rates(results, arm) for arm in ("harmonic_learnable", "harmonic_768")}
-    (lr, learned), (fixed_lr, fixed) = (min(found.items(), key=lambda one: one[1]) for found in rates.values())
+    rates = (over_rates(results, arm) for arm in ("harmonic_learnable", "harmonic_768"))
+    (lr, learned), (fixed_lr, fixed) = (min(found.items(), key=lambda one: one[1]) for found in rates)
     difference = learned - fixed
     (end,) = results.where(arm="harmonic_learnable", lr=lr, seed=results.spec.seeds[0]).metric("exponent")
     return Finding(
@@ -203,9 +207,9 @@ def _judge_learned(results: Results) -> Finding:
     )
 
 
-ENOUGH = enough_text(tokens=10_000_000)
+_claim = partial(compares, enough=enough_text(tokens=10_000_000))
 CLAIMS = (
-    compares(
+    _claim(
         "paper_exponent",
         "With exponent 28, the paper's sqrt(D) for GPT-2 small, harmonic loss trains as well as cross-entropy: its "
         f"validation loss is at most {AS_WELL} higher.",
@@ -213,37 +217,32 @@ CLAIMS = (
         "OpenWebText. The authors' code has exponent 1536.",
         _judge_paper_exponent,
         (STANDARD, "harmonic_28"),
-        enough=ENOUGH,
     ),
-    compares(
+    _claim(
         "authors_exponent",
-        "With the exponent of the authors' code, 2 D (768 at this width), harmonic loss trains better than "
-        "cross-entropy.",
+        "With the exponent of the authors' code, 2 D (768 here), harmonic loss trains better than cross-entropy.",
         "3.146 against 3.159, on other text, with a larger model and more tokens.",
         _judge_authors_exponent,
         (STANDARD, "harmonic_768"),
-        enough=ENOUGH,
     ),
-    compares(
+    _claim(
         "scale_explains",
         "The scale of the logits explains most of that gain: the better of two controls, cross-entropy with doubled "
         "logits and the Gaussian limit, has more than half of it.",
         "Not reported.",
         _judge_scale,
         (STANDARD, "harmonic_768", *CONTROLS),
-        enough=ENOUGH,
         control=True,
     ),
-    compares(
+    _claim(
         "shape_helps",
         "The scale does not explain all of it: exponent 2 D ends lower than both controls.",
         "Not reported.",
         _judge_shape,
         ("harmonic_768", *CONTROLS),
-        enough=ENOUGH,
         control=True,
     ),
-    compares(
+    _claim(
         "learned_exponent",
         f"An exponent that is learned, from 768 on, trains as well as one that stays at 768, within {AS_WELL}.",
         "Not reported.",
@@ -260,59 +259,31 @@ def tables(results: Results) -> list[Table]:
     spec = results.spec
     rows = combinations(arm=spec.arms)
     for at in rows:
-        at.label, at.rates = ARM_STYLES[at.arm].label, over_rates(results, at.arm)
-        at.by_seed = over_seeds(results, at.arm)
-        at.losses = list(at.by_seed.values())
-        gains = [loss - at.by_seed.get(seed, np.inf) for seed, loss in over_seeds(results, STANDARD).items()]
+        at.rates, by_seed = over_rates(results, at.arm), over_seeds(results, at.arm)
+        at.losses = list(by_seed.values())
+        gains = [loss - by_seed.get(seed, np.inf) for seed, loss in over_seeds(results, STANDARD).items()]
         at.gains = [gain for gain in gains if np.isfinite(gain)]
         first = results.where(arm=at.arm, lr=spec.repeated_lr, seed=spec.seeds[0])
         at.end = next((result.metrics for result in first.values()), {})
-    return [
-        tabulate(
-            f"Validation loss by learning rate, {spec.tokens / 1e6:.3g}M tokens, seed {spec.seeds[0]}",
-            rows,
-            {
-                "arm": lambda at: at.label,
-                **{f"lr {lr:g}": lambda at, lr=lr: at.rates.get(lr) for lr in spec.lrs},
-                "best lr": lambda at: min(at.rates, key=at.rates.get, default=None),
-                "best": lambda at: min(at.rates.values(), default=None),
-            },
-        ),
-        tabulate(
-            f"Each arm at learning rate {spec.repeated_lr:g}",
-            rows,
-            {
-                "arm": lambda at: at.label,
-                "seeds": lambda at: len(at.losses),
-                "validation loss": lambda at: float(np.mean(at.losses)) if at.losses else None,
-                "lowest and highest": lambda at: f"{min(at.losses):.3f} to {max(at.losses):.3f}" if at.losses else None,
-                "gain over cross-entropy": lambda at: float(np.mean(at.gains)) if at.gains else None,
-                "training loss": lambda at: at.end.get("train_loss"),
-                "exponent at the end": lambda at: at.end.get("exponent"),
-            },
-        ),
-    ]
+    by_rate: dict[str, Column] = {
+        "arm": lambda at: ARMS[at.arm].label,
+        **{f"lr {lr:g}": lambda at, lr=lr: at.rates.get(lr) for lr in spec.lrs},
+        "best lr": lambda at: min(at.rates, key=at.rates.get, default=None),
+        "best": lambda at: min(at.rates.values(), default=None),
+    }
+    ends: dict[str, Column] = {
+        "arm": lambda at: ARMS[at.arm].label,
+        "seeds": lambda at: len(at.losses),
+        "validation loss": lambda at: float(np.mean(at.losses)) if at.losses else None,
+        "lowest and highest": lambda at: f"{min(at.losses):.3f} to {max(at.losses):.3f}" if at.losses else None,
+        "gain over cross-entropy": lambda at: float(np.mean(at.gains)) if at.gains else None,
+        "training loss": lambda at: at.end.get("train_loss"),
+        "exponent at the end": lambda at: at.end.get("exponent"),
+    }
+    title = f"Validation loss by learning rate, {spec.tokens / 1e6:.3g}M tokens, seed {spec.seeds[0]}"
+    return [tabulate(title, rows, by_rate), tabulate(f"Each arm at learning rate {spec.repeated_lr:g}", rows, ends)]
 
 
-class ArmStyle(NamedTuple):
-    """How an arm is drawn: marks and dashes differ as well as colors."""
-
-    label: str
-    color: str
-    line: str
-    marker: str
-
-
-ARM_STYLES: dict[str, ArmStyle] = {
-    "standard": ArmStyle("cross-entropy", STYLES["standard"].color, "--", "s"),
-    "scaled_2": ArmStyle("cross-entropy, logits x 2", "#E69F00", "-.", "D"),
-    "gaussian_2": ArmStyle("Gaussian limit, x 2", "#009E73", ":", "^"),
-    "harmonic_28": ArmStyle("harmonic, exponent 28", "#CC79A7", ":", "v"),
-    "harmonic_56": ArmStyle("harmonic, exponent 56", "#56B4E9", "-.", "<"),
-    "harmonic_768": ArmStyle("harmonic, exponent 768", STYLES["harmonic"].color, "-", "o"),
-    "harmonic_1536": ArmStyle("harmonic, exponent 1536", "#332288", "--", ">"),
-    "harmonic_learnable": ArmStyle("harmonic, exponent learned", "#444444", "-", "P"),
-}
 PANELS = {
     "The scale of the logits": ("standard", "scaled_2", "gaussian_2", "harmonic_768"),
     "The exponent": ("standard", "harmonic_28", "harmonic_56", "harmonic_768", "harmonic_1536", "harmonic_learnable"),
@@ -327,22 +298,17 @@ def figures(results: Results) -> dict[str, Picture]:
         return {}
     tokens = "generated tokens" if spec.embedded else "the corpus"
     body = f"{spec.n_layer} layers, {spec.n_embd} wide, {spec.tokens / 1e6:.3g}M tokens of {tokens}"
-    drawn = {
-        "sweep_lr": Picture(
-            _draw_rates(results),
-            f"Validation loss against the learning rate ({body}). Each mark is a run; lines join the runs of the first "
-            "seed. Left: cross-entropy, its two controls and exponent 2 D. Right: exponents. Diverged runs are left "
-            "out.",
-        )
-    }
-    if repeated := results.where(lr=spec.repeated_lr):
-        drawn["sweep_curves"] = Picture(
-            _draw_curves(repeated),
-            f"Loss over the training at learning rate {spec.repeated_lr:g} ({body}). Thin lines: training batches, "
-            "smoothed. Marks: validation. Both are medians over seeds. The first steps, and arms that learn little, "
-            "lie above the edge.",
-        )
-    return drawn
+    rates = (
+        f"Validation loss against the learning rate ({body}). Each mark is a run; lines join those of the first seed. "
+        "Left: cross-entropy, its two controls and exponent 2 D. Right: exponents. Diverged runs are left out."
+    )
+    curves = (
+        f"Loss over the training at learning rate {spec.repeated_lr:g} ({body}), medians over seeds. Thin: training "
+        "batches, smoothed. Marks: validation. The first steps, and arms that learn little, lie above the edge."
+    )
+    repeated = results.where(lr=spec.repeated_lr)
+    drawn = {"sweep_lr": Picture(_draw_rates(results), rates)}
+    return {**drawn, "sweep_curves": Picture(_draw_curves(repeated), curves)} if repeated else drawn
 
 
 def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["Axes", tuple[str, ...]]]]:
@@ -352,11 +318,10 @@ def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["
     titles = {title: title for title in own}
     figure, panels = drawing.facets(None, titles, size=(5.2 * len(own), 4.2), xlabel=x, ylabel=y)
     for (_, title), axes in panels.items():
-        handles = []
-        for arm in own[title]:
-            label, color, line, marker = ARM_STYLES[arm]
-            handles.append(drawing.mark_handle(label, marker, color))
-            handles[-1].set(linestyle=line)
+        styles = [ARMS[arm] for arm in own[title]]
+        handles = [drawing.mark_handle(style.label, style.marker, style.color) for style in styles]
+        for handle, style in zip(handles, styles, strict=True):
+            handle.set(linestyle=style.line)
         # Below the axes: no corner is free of lines whatever the losses are.
         axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=8.5)
     return figure, [(axes, own[title]) for (_, title), axes in panels.items()]
@@ -369,7 +334,7 @@ def _draw_rates(results: Results) -> "Figure":
         own = finite.where(arm=members)
         rates, first = sorted(own.distinct("lr")), min(own.distinct("seed"), default=0)
         for place, arm in enumerate(members):
-            style, runs = ARM_STYLES[arm], own.where(arm=arm)
+            style, runs = ARMS[arm], own.where(arm=arm)
             line = sorted(runs.where(seed=first).metric("val_loss").by("lr").items())
             # Side by side, as several seeds at one rate would hide one another.
             nudge = 1 + 0.035 * (place - (len(members) - 1) / 2)
@@ -391,7 +356,7 @@ def _draw_curves(results: Results) -> "Figure":
         own = results.where(arm=members)
         for arm in members:
             if whole := [run for run in own.where(arm=arm).values() if run.metrics["diverged_at"] is None]:
-                draw_runs(axes, whole, ARM_STYLES[arm].color, ARM_STYLES[arm].line, marker=ARM_STYLES[arm].marker)
+                draw_runs(axes, whole, ARMS[arm].color, ARMS[arm].line, marker=ARMS[arm].marker)
         # Of the training batches only the later half: the first ones fall from log V, whatever the arm.
         late = [loss for curve in own.curve("loss") for loss in curve[len(curve) // 2 :]]
         _cut(axes, [*late, *(loss for curve in own.curve("val_loss") for loss in curve[1:])])

@@ -99,9 +99,9 @@ def train_model(
         lr: at the end of the warm-up.
         seed: of the initial weights and of the order of the text, so that arms with one seed read the same.
         output: keeps checkpoints; a folder with some goes on from the last.
-        context: has the device, and hears how far the training is.
-        label: begins what it hears.
-        share: of its work that the training is.
+        context: has the device, and is told the progress, with messages that begin with the label.
+        label: the name of the run.
+        share: of the cell's work that the training is.
     """
     from harmax.train.language.train import LanguageRecipe
     from harmax.train.loop import Training
@@ -125,7 +125,7 @@ def train_model(
             "train_loss": losses["train"],
             "gap": losses["val"] - losses["train"],
             "parameters": sum(parameter.numel() for parameter in recipe.model.parameters()),
-            "exponent": _number(recipe.model.lm_head.exponent) if asked.head == "harmonic" else None,
+            "exponent": float(recipe.model.lm_head.exponent) if asked.head == "harmonic" else None,
         }
     del recipe
     gc.collect()  # a compiled model lies in cycles, and the next one needs its memory
@@ -154,24 +154,13 @@ def read_result(output: Path) -> CellResult:
     curves = {name: np.array([line[name] for line in lines], dtype=np.float32) for name in LOGGED}
     last = evaluated[-1]["val_loss"] if evaluated else math.inf
     tail = curves["loss"][step_L > (1 - TAIL) * step_L[-1]] if lines else np.array([math.inf])
-    return CellResult(
-        {
-            "step": step_L,
-            **curves,
-            "val_step": np.array([line["step"] for line in evaluated], dtype=np.int64),
-            "val_loss": np.array([line["val_loss"] for line in evaluated], dtype=np.float32),
-        },
-        {},
-        {
-            "val_loss": last if math.isfinite(last) else math.inf,
-            "last_batches_loss": float(tail.astype(float).mean()),
-            "cost": _cost(lines),
-        },
-    )
-
-
-def _number(exponent: float | torch.Tensor) -> float:
-    return exponent.item() if isinstance(exponent, torch.Tensor) else exponent
+    evaluations = {
+        "val_step": np.array([line["step"] for line in evaluated], dtype=np.int64),
+        "val_loss": np.array([line["val_loss"] for line in evaluated], dtype=np.float32),
+    }
+    val_loss = last if math.isfinite(last) else math.inf
+    metrics = {"val_loss": val_loss, "last_batches_loss": float(tail.astype(float).mean()), "cost": _cost(lines)}
+    return CellResult({"step": step_L, **curves, **evaluations}, {}, metrics)
 
 
 def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -224,25 +213,20 @@ def unpacked_corpus() -> Path:
             "set HARMAX_DATA to a folder that has it."
         )
     listing = sorted((path.name, path.stat().st_size) for path in source.glob("*.bin*"))
-    target = _cache() / f"corpus-{hashlib.sha256(repr(listing).encode()).hexdigest()[:12]}"
+    named, general = os.environ.get("HARMAX_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    cache = Path(named) if named else (Path(general) if general else Path.home() / ".cache") / "harmax"
+    target = cache / f"corpus-{hashlib.sha256(repr(listing).encode()).hexdigest()[:12]}"
     if target.is_dir():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
     # Under a name of its own, so that two processes can unpack at once and a kill leaves nothing that looks whole.
-    partial = Path(tempfile.mkdtemp(prefix=".corpus-", dir=target.parent))
+    partial = Path(tempfile.mkdtemp(prefix=".corpus-", dir=cache))
     try:
         unpack_corpus(source, partial)
-        try:
-            os.replace(partial, target)
-        except OSError:
-            if not target.is_dir():  # else another process was first
-                raise
+        os.replace(partial, target)
+    except OSError:
+        if not target.is_dir():  # else another process was first
+            raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return target
-
-
-def _cache() -> Path:
-    named = os.environ.get("HARMAX_CACHE")
-    general = os.environ.get("XDG_CACHE_HOME")
-    return Path(named) if named else (Path(general) if general else Path.home() / ".cache") / "harmax"

@@ -23,8 +23,7 @@ from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2
 from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
-from harmax_lab.language.probe_training import SCORES, scores
-from harmax_lab.language.probing import READOUTS
+from harmax_lab.language.probing import READOUTS, SCORES, scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

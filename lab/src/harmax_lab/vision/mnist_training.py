@@ -21,6 +21,7 @@ from torch import Tensor
 from harmax.data.images import Images
 from harmax.environment import cores
 from harmax.functional import squared_distance
+from harmax_lab.ensemble.rows import descend, orders, streams
 from harmax_lab.kit.experiment import Progress
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, HEADS, PROTOCOLS, OneLayerSpec, exponent_of
 
@@ -183,30 +184,26 @@ def train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> 
 def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> Trained:
     rule, pixels = PROTOCOLS[protocol], data.x_ND.shape[1]
     formula = exponent_of(protocol, pixels), rule.softening
-    draws = [torch.Generator().manual_seed(seed) for seed in spec.seeds]
+    draws = streams(spec.seeds)
     held = round(len(data.x_ND) * (spec.held_out if rule.stop == "validation" else 0.0))
-    order_SN = torch.stack([torch.randperm(len(data.x_ND), generator=generator) for generator in draws])
-    learnt_SN, held_SN = order_SN[:, held:], order_SN[:, :held]
-
-    def shuffled() -> Tensor:
-        pairs = zip(learnt_SN, draws, strict=True)
-        return torch.stack([row[torch.randperm(len(row), generator=generator)] for row, generator in pairs])
-
+    held_SN, learned_SN = orders(len(data.x_ND), draws).tensor_split([held], 1)
     layer = Layer(*map(torch.nn.Parameter, initial_layer(spec.seeds, data.classes, pixels)))
     optimizer = torch.optim.AdamW(
         list(layer), lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True, foreach=False
     )
     epochs, passes = spec.epochs(protocol), max(1, round(spec.epoch_images / len(data.x_ND)))
     stops = _Stops(layer, epochs, spec, rule.stop)
+
+    def losses(rows_SB: Tensor) -> Tensor:
+        loss_SA, (layer.weight_SAVD.grad, layer.bias_SV.grad) = gradients(data.pick(rows_SB), layer, *formula)
+        return loss_SA
+
     for epoch in range(epochs):
-        batches = [batch for _ in range(passes) for batch in shuffled().split(spec.batch_size, 1)]
+        passed = [learned_SN.gather(1, orders(learned_SN.shape[1], draws)) for _ in range(passes)]
+        batches = [batch for rows_SN in passed for batch in rows_SN.split(spec.batch_size, 1)]
         total_SA = torch.zeros(len(spec.seeds), len(HEADS))
         with torch.no_grad():
-            for rows_SB in batches:
-                loss_SA, gradient = gradients(data.pick(rows_SB), layer, *formula)
-                total_SA += loss_SA
-                layer.weight_SAVD.grad, layer.bias_SV.grad = gradient
-                optimizer.step()
+            descend(batches, losses, optimizer, lambda step, loss_SA: total_SA.add_(loss_SA))
             # The authors' code averages over batches, the smaller last one included.
             loss_SA = total_SA / len(batches)
             watched_SA = _held_loss(data, held_SN, layer, formula) if rule.stop == "validation" else loss_SA

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harmax.functional import harmonic_logits
+from harmax_lab.ensemble.rows import descend, orders, streams
 from harmax_lab.vision.mnist_training import CANCELLED, Data, losses_of
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, ImageSpec
 
@@ -186,16 +187,18 @@ def train_stack(
         network = network.map(lambda part: part.to(device).requires_grad_())
         parameters = [part for part in network if part is not None]
         optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=spec.weight_decay, fused=True)
-        draws = [torch.Generator().manual_seed(seed) for seed in seeds[some]]
         # All at once: a GPU would wait for a copy from pageable memory in every step.
-        rows_TSB = torch.stack(list(_batches(rows_SK[some], spec.batch_size, steps, draws))).to(device)
-        for step, rows_SB in enumerate(rows_TSB, 1):
+        rows_TSB = torch.stack(list(_batches(rows_SK[some], spec.batch_size, steps, streams(seeds[some])))).to(device)
+
+        def losses(rows_SB: Tensor, network: Network = network) -> Tensor:
             x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
-            optimizer.zero_grad()
-            losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB]).sum().backward()
-            optimizer.step()
-            if step % 50 == 0 or step == steps:
-                progress(min(1.0, (start + together * step / steps) / len(seeds)))
+            return losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB])
+
+        def watch(step: int, losses: Tensor, start: int = start) -> None:
+            if (step + 1) % 50 == 0 or step + 1 == steps:
+                progress(min(1.0, (start + together * (step + 1) / steps) / len(seeds)))
+
+        descend(rows_TSB, losses, optimizer, watch)
         parts.append(network.map(lambda part: part.detach().cpu()))
     columns = iter(list(zip(*parts, strict=True)))
     return parts[0].map(lambda first: torch.cat([part for part in next(columns) if part is not None]))
@@ -206,7 +209,6 @@ def _batches(rows_SK: Tensor, batch: int, steps: int, draws: Sequence[torch.Gene
     images = rows_SK.shape[1]
     size, done = min(batch, images), 0
     while done < steps:
-        order_SK = torch.stack([torch.randperm(images, generator=generator) for generator in draws])
-        for places_SB in order_SK.split(size, 1)[: min(images // size, steps - done)]:
+        for places_SB in orders(images, draws).split(size, 1)[: min(images // size, steps - done)]:
             yield rows_SK.gather(1, places_SB)
             done += 1
