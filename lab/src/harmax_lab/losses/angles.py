@@ -3,7 +3,7 @@
 # B rows, V classes, D features
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class NormFaceHead(RivalHead):
         scale: s.
     """
 
-    settings = ("scale",)
+    settings: ClassVar[tuple[str, ...]] = ("scale",)
 
     def __init__(self, in_features: int, out_features: int, *, scale: float = 20.0, **options: Any) -> None:
         super().__init__(in_features, out_features, **options)

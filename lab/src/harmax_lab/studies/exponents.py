@@ -129,7 +129,8 @@ def _claims(protocol: str, model: str) -> list[Claim]:
         than = {"4": "sqrt(D) = 4", LEARNED: "the learnable one"}.get(ours, ours)
         others = {arm: ours for arm in FULL.arms if arm not in (ours, LEARNED)}
         rule = arms.none_ahead(others, {arm: f"exponent {arm}" for arm in FULL.arms}, score, limit=MARGIN)
-        return claim(name, f"No other fixed exponent gives {more} than {than} by more than {MARGIN}", rule, must=[ours])
+        said = f"No {'other ' * (ours != LEARNED)}fixed exponent gives {more} than {than} by more than {MARGIN}"
+        return claim(name, said, rule, must=[ours])
 
     falls = (
         "Structure falls as the exponent grows: the rank correlation of the two, taken within a seed, lies below 0 "

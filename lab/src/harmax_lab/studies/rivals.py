@@ -169,8 +169,8 @@ TYING = {
 def claims_of(model: str, full: RivalsSpec = FULL) -> list[Claim]:
     """Return the claims about one model; `full` is the spec that decides them."""
     claim = partial(compare.study_claim, suffix=model, full=full, model=model)
-    where, also = f"{BODIES[model]}, matched protocol", lambda spec: spec.search_cut(full, model)
-    matched = partial(claim, protocol="matched", where=where, also=also)
+    where = f"{BODIES[model]}, matched protocol, tied and without bias unless named otherwise"
+    matched = partial(claim, protocol="matched", where=where, also=lambda spec: spec.search_cut(full, model))
     untuned = compare.none_ahead(dict.fromkeys(APPENDIX[1:], "harmonic"), LABELS, "structure", name_breaking=True)
     some = ("harmonic", "linear")  # of all rivals one is enough to say something, though the claim stays open
     return [
