@@ -10,7 +10,7 @@ Runs of all fractions are trained as one ensemble: those with fewer rows wait fo
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,9 +18,9 @@ from harmax.analysis import bootstrap_interval
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.anchors import HARMONIC_MLP, STANDARD_MLP
-from harmax_lab.algorithmic.protocols import HEADS, settings
+from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.runs import ARMS, TITLES
-from harmax_lab.algorithmic.training import RunCell, train
+from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.drawing import MODEL_STYLES
@@ -32,7 +32,6 @@ from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 REACHED, LEAST_SEEDS = 0.9, 3
 AUTHORS_FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9)
-FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 TOLERANCE, SHARE_WITHIN = 0.1, 0.9
 BATCH_SIZE = 32
 KEPT_EVERY = 50  # epochs: the curves are looked at, but only their ends are judged
@@ -60,10 +59,11 @@ class EfficiencySpec(Spec):
     protocols: tuple[str, ...] = PROTOCOLS
     tasks: tuple[str, ...] = tuple(TASKS)
     models: tuple[str, ...] = tuple(BODIES)
-    fractions: tuple[float, ...] = FRACTIONS
+    fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     mlp_epochs: int = anchors.EPOCHS
     transformer_epochs: int = anchors.EPOCHS
     """Ten sevenths of it on permutation composition, as in the authors' code."""
+    snapshots: ClassVar[int] = 3
 
     @property
     def arms(self) -> tuple[tuple[str, str], ...]:
@@ -86,13 +86,7 @@ def cells(spec: EfficiencySpec) -> list[RunCell]:
 
 def run_cells(spec: EfficiencySpec, group: Sequence[RunCell], context: Context) -> Iterator[tuple[RunCell, CellResult]]:
     """Train the runs of one protocol, as many together as share a shape, and thin their curves."""
-    found = train(
-        group,
-        lambda cell: settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs(cell.task, cell.model)),
-        context,
-        snapshots=3,
-    )
-    for cell, result in found:
+    for cell, result in runs.run_cells(spec, group, context):
         # How long a run waits depends on its company, which is another one after an interruption: the table tells it.
         metrics = {name: value for name, value in result.metrics.items() if name != "waste"}
         yield cell, replace(thinned(result), metrics=metrics)

@@ -7,7 +7,7 @@ Three MLPs at learning rate 1e-3: standard without weight decay, standard with a
 authors show seed 50, which is one of ours. But a seed draws other numbers here, so their run is one draw among ours.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -206,6 +206,12 @@ def _judge_authors(results: Results) -> Finding:
     )
 
 
+def _with_all(cases: Iterable[str], judge: Judge) -> Judge:
+    """Return a judge that decides nothing where one of the cases was not asked for."""
+    missing = Finding(None, "Not all of the models were run.", {})
+    return lambda results: judge(results) if set(cases) <= set(results.distinct("case")) else missing
+
+
 ENOUGH = at_least(epochs=AUTHORS_EPOCHS, seeds=LEAST_SEEDS)
 TEXTS: dict[str, tuple[str, str, Judge, tuple[str, ...]]] = {
     "standard_memorises": (
@@ -241,7 +247,7 @@ CLAIMS = (
             paper,
             control=protocol == "matched",
             needs=where(protocol=protocol, case=cases),
-            judge=judge,
+            judge=_with_all(cases, judge),
             enough=ENOUGH,
         )
         for protocol in PROTOCOLS
@@ -254,7 +260,7 @@ CLAIMS = (
         "; ".join(f"{CASES[case].label}, {metric.replace('_', ' ')} {one:g}" for (case, metric), one in AUTHORS.items())
         + " (one seed).",
         needs=where(protocol="authors"),
-        judge=_judge_authors,
+        judge=_with_all(CASES, _judge_authors),
         enough=ENOUGH,
     ),
 )

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +19,18 @@ from harmax.files import write_atomically
 from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.film import draw_frames, to_gif
 from harmax_lab.algorithmic.measures import last_embedding, measure
+from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.experiment import PROFILES
 from harmax_lab.kit.store import Run, open_runs
+from harmax_lab.kit.tables import yes_or_no
 from harmax_lab.models import MODELS
 from harmax_lab.tasks import PROTOCOLS, TASKS, audit_table
 
 SOURCE = runs.EXPERIMENT
 CHOICES: dict[str, Iterable[str]] = {"task": TASKS, "model": MODELS, "protocol": PROTOCOLS, "profile": PROFILES}
-Measures = dict[str, Any] | None
-"""Of one run; None where it diverged."""
+Measures = dict[str, Any] | None  # of a run; None where it diverged
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ class Analyze:
     def __call__(self) -> int:
         """Measure and print, animate, or audit the data."""
         if self.audit:
-            table = audit_table(anchors.SEEDS)
-            (print_json if self.json else print_audit)(table)
+            (print_json if self.json else print_audit)(audit_table(anchors.SEEDS))
             return 0
         with checking_usage():
             self._check()
@@ -121,18 +121,15 @@ class Analyze:
 
     def _animate(self, output: Path, run: Run, cells: list[RunCell]) -> None:
         own = [cell for cell in cells if cell.model == (self.model or "mlp")]
-        pairs: dict[tuple[str, int], dict[tuple[str, str], RunCell]] = {}
-        for cell in own:
-            pairs.setdefault((cell.protocol, cell.seed), {})[cell.arm] = cell
-        pair = next((both for both in pairs.values() if len(both) == 2), None)
-        if pair is None:
+        pairs = {cell: replace(cell, head="harmonic") for cell in own if cell.head == "linear"}
+        cell = next((standard for standard, harmonic in pairs.items() if harmonic in own), None)
+        if cell is None:
             raise UsageError(
                 f"`--animate` must find a standard and a harmonic {self.model or 'mlp'} of one seed, got {len(own)} "
                 f"finished runs and no pair; finish them with `harmax run {SOURCE.name}`."
             )
-        results = {arm: run.read(pair[arm].name) for arm in MODEL_STYLES if arm in pair}
-        console, cell = Console(stderr=True), next(iter(pair.values()))
-        snapshots = len(next(iter(results.values())).arrays["snapshot_epoch"])
+        results = {one.arm: run.read(one.name) for one in (cell, pairs[cell])}
+        console, snapshots = Console(stderr=True), len(results[cell.arm].arrays["snapshot_epoch"])
         with checking_usage(), house_style():
             frames = draw_frames(task_of(cell), results)
             if console.is_terminal:
@@ -171,20 +168,19 @@ def print_tables(found: Mapping[RunCell, Measures]) -> None:
     """Print a table per task, protocol and body: measures down, standard and harmonic across."""
     # A pipe has no width of its own, and a narrower table would lose its numbers.
     console = Console() if sys.stdout.isatty() else Console(width=120)
-    grouped: dict[tuple[str, str, str], dict[str, list[Measures]]] = {}
-    for cell, measures in found.items():
-        arms = grouped.setdefault((cell.task, cell.protocol, cell.model), {"linear": [], "harmonic": []})
-        arms[cell.head].append(measures)
-    for (task, protocol, model), arms in grouped.items():
-        whole = {head: [one for one in every if one is not None] for head, every in arms.items()}
-        names = []
-        for head, every in arms.items():
-            lost = len(every) - len(whole[head])
+    bodies = dict.fromkeys((cell.task, cell.protocol, cell.model) for cell in found)
+    for task, protocol, model in bodies:
+        names, whole = [], []
+        for head in HEADS:
+            arm = (task, protocol, model, head)
+            every = [one for cell, one in found.items() if (cell.task, cell.protocol, *cell.arm) == arm]
+            whole.append([one for one in every if one is not None])
+            lost = len(every) - len(whole[-1])
             count = f"{len(every)} run{'s' * (len(every) != 1)}" + f", {lost} diverged" * bool(lost)
             names.append(f"{MODEL_STYLES[model, head].label}, {count}")
         table = Table("", *names, title=f"{runs.TITLES[task]}, {protocol} protocol", title_justify="left")
-        for key in next((some[0] for some in whole.values() if some), ()):
-            table.add_row(key, *(_over_seeds([one[key] for one in some]) for some in whole.values()))
+        for key in next((some[0] for some in whole if some), ()):
+            table.add_row(key, *(_over_seeds([one[key] for one in some]) for some in whole))
         console.print(table)
 
 
@@ -192,7 +188,7 @@ def _over_seeds(values: list[Any]) -> str:
     if not values:
         return ""
     if isinstance(values[0], bool):
-        return f"{sum(values)} of {len(values)}" if len(values) > 1 else ("yes" if values[0] else "no")
+        return f"{sum(values)} of {len(values)}" if len(values) > 1 else yes_or_no(values[0])
     if isinstance(values[0], str | int):
         ((value, count),) = Counter(values).most_common(1)
         return f"{value} ({count} of {len(values)})" if len(values) > 1 else str(value)
