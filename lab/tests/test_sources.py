@@ -107,7 +107,9 @@ def test_a_damaged_run_folder_is_named(one_layer: Path, tmp_path: Path, capsys: 
     assert f"{moved} must be a whole run folder" in capsys.readouterr().err
     (moved / "config.json").write_text("{")
     assert prototypes(moved, tmp_path / "out") == 1
-    assert f"{moved} must be a whole run folder, but config.json cannot be read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{moved} must be a whole run folder" in said
+    assert "config.json cannot be read" in said
 
 
 def test_a_damaged_model_folder_is_no_run_folder(tmp_path: Path, capsys: Capture) -> None:

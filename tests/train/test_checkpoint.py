@@ -103,7 +103,7 @@ def test_a_checkpoint_of_another_task_is_refused(half: Path) -> None:
 def test_changed_tokens_are_noticed(half: Path, split: str) -> None:
     path = half / "tokens" / f"{split}-00000.bin"
     path.write_bytes(bytes(byte ^ (place % 2 == 0) for place, byte in enumerate(path.read_bytes())))
-    with pytest.raises(DamagedError, match=rf"{split}-00000\.bin must have the sha256 that shards\.json lists"):
+    with pytest.raises(DamagedError, match=rf"{split}-00000\.bin must have the sha256 in shards\.json"):
         pretrain(spec(steps=12), half, device="cpu")
 
 

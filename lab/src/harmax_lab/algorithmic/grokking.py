@@ -294,7 +294,8 @@ def _draw_pairs(results: Results, protocol: str, authors: bool) -> Picture:
     spec, tasks = results.spec, results.spec.tasks
     handles = [drawing.mark_handle(style.label, style.marker, style.color) for style in MODEL_STYLES.values()]
     handles += [drawing.mark_handle("authors' medians, MLPs", "D", "black", face="white")] * authors
-    titles, labels = {task: TITLES[task] for task in tasks}, {"xlabel": "training epoch", "ylabel": "test epoch"}
+    titles: dict[str, str] = {task: TITLES[task] for task in tasks}
+    labels: dict[str, Any] = {"xlabel": "training epoch", "ylabel": "test epoch"}
     figure, panels = drawing.facets(BODIES, titles, size=(11, 5.3), handles=handles, sharex=True, sharey=True, **labels)
     longest = max(spec.epochs(task, model) for task in tasks for model in BODIES)
     for (model, task), axes in panels.items():

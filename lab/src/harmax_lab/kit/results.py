@@ -66,6 +66,10 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         found = {cell: result for cell, result in self._found.items() if test(cell)}
         return Results(self.spec, found, [cell for cell in self.wanted if test(cell)])
 
+    def having(self, test: Callable[[CellResult], bool]) -> "Results[S, C]":
+        """Keep the finished cells whose result passes a test."""
+        return Results(self.spec, {cell: result for cell, result in self._found.items() if test(result)})
+
     def distinct(self, field: str) -> list[Any]:
         """List the values of a field among the finished cells, each once, in the order of the cells."""
         return list(dict.fromkeys(getattr(cell, field) for cell in self))

@@ -22,21 +22,25 @@ SMOOTHED = 5  # logged steps
 def compares(
     id: str,
     statement: str,
-    paper: str,
     judge: Judge,
     arms: tuple[str, ...] = (STANDARD, HARMONIC),
     *,
     enough: Callable[[Results], str],
+    paper: str = "",
     control: bool = False,
 ) -> Claim:
-    """Return a claim about some arms, which is not decided where a profile leaves one of them out."""
+    """Return a claim about some arms, which is not decided where a profile leaves one of them out.
+
+    It is a control where the paper says nothing about it.
+    """
 
     def judge_all(results: Results) -> Finding:
         if set(arms) - set(results.distinct("arm")):
             return Finding(None, "This profile leaves out an arm of this claim.", {})
         return judge(results)
 
-    return Claim(id, statement, paper, control, needs=where(arm=arms), judge=judge_all, enough=enough)
+    text, needs = paper or "Not reported.", where(arm=arms)
+    return Claim(id, statement, text, control or not paper, needs=needs, judge=judge_all, enough=enough)
 
 
 def enough_text(*, tokens: int, seeds: int = 3) -> Callable[[Results], str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import Interval, mean_interval
+from harmax.analysis import mean_interval
 from harmax.data.folder import find_data
 from harmax.data.glue import GLUE_TASKS, Sentences, load_glue
 from harmax.data.text import load_encoding
@@ -204,32 +204,17 @@ def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, 
     return {**costs, "training_minutes": None if seconds is None else seconds / 60}
 
 
-def _difference(results: Results, metric: str) -> tuple[Interval, dict[str, float], str]:
-    """Return harmonic minus standard, paired over seeds, with Student's interval; the arms' means; and words."""
+def _judge_lower(results: Results, *, metric: str, words: str, form: str) -> Finding:
+    """Judge by harmonic minus standard, paired over seeds, with Student's interval."""
     pairs = results.pairs(metric, "arm", HARMONIC, STANDARD)
     found = mean_interval([one - other for _, (one, other) in sorted(pairs.items())])
     means = {arm: float(np.mean(results.where(arm=arm).metric(metric).values)) for arm in (HARMONIC, STANDARD)}
-    span = f" [{found.low:+.3f}, {found.high:+.3f}] over {len(pairs)} seeds"
-    return found, means, f"a difference of {found.estimate:+.3f}{span if len(pairs) > 1 else ', one model per arm'}"
-
-
-def _judge_loss(results: Results) -> Finding:
-    found, means, words = _difference(results, "val_loss")
-    higher = found.above(0)
+    higher, span = found.above(0), f" [{found.low:+.3f}, {found.high:+.3f}] over {len(pairs)} seeds"
+    seen = f", where each token was seen {results.metric('times_seen').values[0]:.2f} times" * (metric == "gap")
     return Finding(
         None if higher is None else not higher,
-        f"Validation loss {means[HARMONIC]:.3f} (harmonic) and {means[STANDARD]:.3f} (standard): {words}.",
-        {"difference": found._asdict(), **means},
-    )
-
-
-def _judge_gap(results: Results) -> Finding:
-    found, means, words = _difference(results, "gap")
-    larger = found.above(0)
-    return Finding(
-        None if larger is None else not larger,
-        f"Validation minus training loss {means[HARMONIC]:+.3f} (harmonic) and {means[STANDARD]:+.3f} (standard), "
-        f"where each token was seen {results.metric('times_seen').values[0]:.2f} times: {words}.",
+        f"{words} {means[HARMONIC]:{form}} (harmonic) and {means[STANDARD]:{form}} (standard){seen}: a difference of "
+        f"{found.estimate:+.3f}{span if len(pairs) > 1 else ', one model per arm'}.",
         {"difference": found._asdict(), **means},
     )
 
@@ -249,26 +234,24 @@ CLAIMS = (
     _claim(
         "lower_loss",
         "After the same tokens in the same order the harmonic GPT-2 has a lower validation loss than the standard one.",
-        "3.146 (harmonic) against 3.159 (standard) after 10k steps of 480 x 1024 tokens of OpenWebText, one run each. "
-        "The text is another one, and the tokens are twenty times those of the full profile here.",
-        _judge_loss,
+        partial(_judge_lower, metric="val_loss", words="Validation loss", form=".3f"),
+        paper=(
+            "3.146 (harmonic) against 3.159 (standard) after 10k steps of 480 x 1024 tokens of OpenWebText, one run "
+            "each. The text is another one, and the tokens are twenty times those of the full profile here."
+        ),
     ),
     _claim(
         "smaller_gap",
         "Its training loss, on as many sequences, lies no farther below its validation loss than the standard one's.",
-        "Not reported.",
-        _judge_gap,
-        control=True,
+        partial(_judge_lower, metric="gap", words="Validation minus training loss", form="+.3f"),
     ),
     _claim(
         "strong_baseline",
         f"The standard arm is no weak baseline: its validation loss is at most {AS_STRONG} above that of nanoGPT's "
         "batch (480 sequences) and learning rate (6e-4) after as many tokens.",
-        "Not reported.",
         _judge_baseline,
         (STANDARD, NANOGPT),
         enough=enough_text(tokens=250_000_000, seeds=1),
-        control=True,
     ),
 )
 
@@ -307,6 +290,9 @@ def tables(results: Results) -> list[Table]:
     steps = sorted({step for found in curves.values() for step in found})
     chosen = [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, min(10, len(steps))).astype(int))]
 
+    def loss_of(arm: str) -> Column:
+        return lambda step: curves[arm].get(step)
+
     def apart(step: int) -> float | None:
         harmonic, standard = (curves.get(arm, {}).get(step) for arm in (HARMONIC, STANDARD))
         return None if harmonic is None or standard is None else harmonic - standard
@@ -314,7 +300,7 @@ def tables(results: Results) -> list[Table]:
     way: dict[str, Column] = {
         "step": lambda step: step,
         "tokens, M": lambda step: step * spec.tokens_per_step / 1e6,
-        **{f"{arm} validation loss": lambda step, arm=arm: curves[arm].get(step) for arm in spec.arms},
+        **{f"{arm} validation loss": loss_of(arm) for arm in spec.arms},
         "harmonic minus standard": apart,
     }
     return [
@@ -342,7 +328,7 @@ def _draw_losses(results: Results) -> "Figure":
     spec = results.spec
     scale = spec.tokens_per_step / 1e6
     titles = {"loss": "Loss", "difference": "Difference of the validation losses"}
-    figure, panels = drawing.facets(None, titles, size=(10, 4.0), xlabel="tokens, millions", ylabel="loss")
+    figure, panels = drawing.facets({"": ""}, titles, size=(10, 4.0), xlabel="tokens, millions", ylabel="loss")
     left, right = panels.values()
     for cell, result in results.items():
         draw_runs(left, [result], STYLES[cell.arm].color, STYLES[cell.arm].line, scale=scale)
@@ -368,12 +354,19 @@ def _draw_losses(results: Results) -> "Figure":
 
 
 TINY: dict[str, Any] = {"n_layer": 2, "n_head": 2, "log_every": 1, "quadruples": 40, "layers": (1,)}
-SMOKE_MODEL = {"n_embd": 16, "context": 16, "vocab": 128, "sequences": 8, "micro_batch": 8, "nanogpt_sequences": 16}
-QUICK_MODEL = {"n_embd": 32, "context": 64, "vocab": 256, "sequences": 16, "micro_batch": 16, "nanogpt_sequences": 32}
-SMOKE_STEPS = {"steps": 8, "warmup": 2, "evaluate_every": 4, "evaluation_sequences": 8, "checkpoint_every": 2}
-QUICK_STEPS = {"steps": 60, "warmup": 5, "evaluate_every": 10, "evaluation_sequences": 32, "checkpoint_every": 60}
-SMOKE: dict[str, Any] = {"lr_standard": 1e-2, "lr_harmonic": 1e-2, "exponent": 32.0, "probe_seeds": 2}
-QUICK: dict[str, Any] = {"lr_standard": 3e-3, "lr_harmonic": 3e-3, "exponent": 64.0, "probe_seeds": 3}
+TINY |= {**WITHOUT_DATA, "probe_layers": (0, 1)}
+MODELS: dict[str, dict[str, Any]] = {
+    "smoke": {"n_embd": 16, "context": 16, "vocab": 128, "sequences": 8, "micro_batch": 8, "nanogpt_sequences": 16},
+    "quick": {"n_embd": 32, "context": 64, "vocab": 256, "sequences": 16, "micro_batch": 16, "nanogpt_sequences": 32},
+}
+STEPS: dict[str, dict[str, Any]] = {
+    "smoke": {"steps": 8, "warmup": 2, "evaluate_every": 4, "evaluation_sequences": 8, "checkpoint_every": 2},
+    "quick": {"steps": 60, "warmup": 5, "evaluate_every": 10, "evaluation_sequences": 32, "checkpoint_every": 60},
+}
+ARM_SETTINGS: dict[str, dict[str, Any]] = {
+    "smoke": {"lr_standard": 1e-2, "lr_harmonic": 1e-2, "exponent": 32.0, "probe_seeds": 2},
+    "quick": {"lr_standard": 3e-3, "lr_harmonic": 3e-3, "exponent": 64.0, "probe_seeds": 3},
+}
 
 EXPERIMENT = Experiment(
     name="gpt2",
@@ -381,8 +374,7 @@ EXPERIMENT = Experiment(
     figure="Sec. GPT-2",
     claims=CLAIMS,
     profiles={
-        "smoke": LanguageSpec(**WITHOUT_DATA, **TINY, probe_layers=(0, 1), **SMOKE_MODEL, **SMOKE_STEPS, **SMOKE),
-        "quick": LanguageSpec(**WITHOUT_DATA, **TINY, probe_layers=(0, 1), **QUICK_MODEL, **QUICK_STEPS, **QUICK),
+        **{name: LanguageSpec(**TINY, **MODELS[name], **STEPS[name], **ARM_SETTINGS[name]) for name in MODELS},
         "full": LanguageSpec(nanogpt_sequences=480, evaluate_every=80, checkpoint_every=240),
     },
     cells=cells,

@@ -213,43 +213,39 @@ CLAIMS = (
         "paper_exponent",
         "With exponent 28, the paper's sqrt(D) for GPT-2 small, harmonic loss trains as well as cross-entropy: its "
         f"validation loss is at most {AS_WELL} higher.",
-        "Sec. on GPT-2: exponent sqrt(768) = 28, validation loss 3.146 against 3.159 for cross-entropy at 10k steps of "
-        "OpenWebText. The authors' code has exponent 1536.",
         _judge_paper_exponent,
         (STANDARD, "harmonic_28"),
+        paper=(
+            "Sec. on GPT-2: exponent sqrt(768) = 28, validation loss 3.146 against 3.159 for cross-entropy at 10k "
+            "steps of OpenWebText. The authors' code has exponent 1536."
+        ),
     ),
     _claim(
         "authors_exponent",
         "With the exponent of the authors' code, 2 D (768 here), harmonic loss trains better than cross-entropy.",
-        "3.146 against 3.159, on other text, with a larger model and more tokens.",
         _judge_authors_exponent,
         (STANDARD, "harmonic_768"),
+        paper="3.146 against 3.159, on other text, with a larger model and more tokens.",
     ),
     _claim(
         "scale_explains",
         "The scale of the logits explains most of that gain: the better of two controls, cross-entropy with doubled "
         "logits and the Gaussian limit, has more than half of it.",
-        "Not reported.",
         _judge_scale,
         (STANDARD, "harmonic_768", *CONTROLS),
-        control=True,
     ),
     _claim(
         "shape_helps",
         "The scale does not explain all of it: exponent 2 D ends lower than both controls.",
-        "Not reported.",
         _judge_shape,
         ("harmonic_768", *CONTROLS),
-        control=True,
     ),
     _claim(
         "learned_exponent",
         f"An exponent that is learned, from 768 on, trains as well as one that stays at 768, within {AS_WELL}.",
-        "Not reported.",
         _judge_learned,
         ("harmonic_768", "harmonic_learnable"),
         enough=enough_text(tokens=10_000_000, seeds=1),
-        control=True,
     ),
 )
 
@@ -265,9 +261,13 @@ def tables(results: Results) -> list[Table]:
         at.gains = [gain for gain in gains if np.isfinite(gain)]
         first = results.where(arm=at.arm, lr=spec.repeated_lr, seed=spec.seeds[0])
         at.end = next((result.metrics for result in first.values()), {})
+
+    def loss_at(lr: float) -> Column:
+        return lambda at: at.rates.get(lr)
+
     by_rate: dict[str, Column] = {
         "arm": lambda at: ARMS[at.arm].label,
-        **{f"lr {lr:g}": lambda at, lr=lr: at.rates.get(lr) for lr in spec.lrs},
+        **{f"lr {lr:g}": loss_at(lr) for lr in spec.lrs},
         "best lr": lambda at: min(at.rates, key=at.rates.get, default=None),
         "best": lambda at: min(at.rates.values(), default=None),
     }
@@ -316,7 +316,7 @@ def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["
     # With cross-entropy alone there is nothing to compare.
     own = {title: members for title, members in own.items() if len(members) > 1} or {"": tuple(arms)}
     titles = {title: title for title in own}
-    figure, panels = drawing.facets(None, titles, size=(5.2 * len(own), 4.2), xlabel=x, ylabel=y)
+    figure, panels = drawing.facets({"": ""}, titles, size=(5.2 * len(own), 4.2), xlabel=x, ylabel=y)
     for (_, title), axes in panels.items():
         styles = [ARMS[arm] for arm in own[title]]
         handles = [drawing.mark_handle(style.label, style.marker, style.color) for style in styles]
@@ -329,7 +329,7 @@ def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["
 
 def _draw_rates(results: Results) -> "Figure":
     figure, panels = _panels(results.spec.arms, "learning rate", "validation loss")
-    finite = results.where(lambda cell: np.isfinite(results[cell].metrics["val_loss"]))
+    finite = results.having(lambda result: bool(np.isfinite(result.metrics["val_loss"])))
     for axes, members in panels:
         own = finite.where(arm=members)
         rates, first = sorted(own.distinct("lr")), min(own.distinct("seed"), default=0)
@@ -375,25 +375,29 @@ def _cut(axes: "Axes", losses: Sequence[float]) -> list[float]:
     return [loss for loss in finite if loss > top]
 
 
-SMOKE_MODEL = {"n_layer": 1, "n_head": 2, "n_embd": 16, "context": 16, "vocab": 50, "sequences": 8, "micro_batch": 8}
-QUICK_MODEL = {"n_layer": 2, "n_head": 2, "n_embd": 64, "context": 32, "vocab": 128, "sequences": 16, "micro_batch": 16}
-SMOKE_STEPS = {"steps": 6, "warmup": 2, "evaluate_every": 3, "evaluation_sequences": 8, "checkpoint_every": 2}
-QUICK_STEPS = {"steps": 40, "warmup": 4, "evaluate_every": 10, "evaluation_sequences": 32, "checkpoint_every": 40}
-FULL_MODEL = {"n_layer": 6, "n_head": 6, "n_embd": 384, "context": 512, "sequences": 128, "micro_batch": 64}
-FULL_STEPS = {"steps": 300, "warmup": 30, "evaluate_every": 50, "evaluation_sequences": 512, "checkpoint_every": 300}
+MODELS: dict[str, dict[str, Any]] = {
+    "smoke": {"n_layer": 1, "n_head": 2, "n_embd": 16, "context": 16, "vocab": 50, "sequences": 8, "micro_batch": 8},
+    "quick": {"n_layer": 2, "n_head": 2, "n_embd": 64, "context": 32, "vocab": 128, "sequences": 16, "micro_batch": 16},
+    "full": {"n_layer": 6, "n_head": 6, "n_embd": 384, "context": 512, "sequences": 128, "micro_batch": 64},
+}
+STEPS: dict[str, dict[str, Any]] = {
+    "smoke": {"steps": 6, "warmup": 2, "evaluate_every": 3, "evaluation_sequences": 8, "checkpoint_every": 2},
+    "quick": {"steps": 40, "warmup": 4, "evaluate_every": 10, "evaluation_sequences": 32, "checkpoint_every": 40},
+    "full": {"steps": 300, "warmup": 30, "evaluate_every": 50, "evaluation_sequences": 512, "checkpoint_every": 300},
+}
 RATES: dict[str, Any] = {"lrs": (3e-3, 1e-2), "repeated_lr": 3e-3}
-FEW: dict[str, Any] = {"arms": (STANDARD, "harmonic_28"), "repeated_arms": (STANDARD,)}
+OWN: dict[str, dict[str, Any]] = {
+    "smoke": {**WITHOUT_DATA, **RATES, "arms": (STANDARD, "harmonic_28"), "repeated_arms": (STANDARD,), "log_every": 1},
+    "quick": {**WITHOUT_DATA, **RATES, "log_every": 2},
+    "full": {"seeds": (0, 1, 2)},
+}
 
 EXPERIMENT = Experiment(
     name="language_sweep",
     title="Exponent, scale and learning rate of a small GPT",
     figure="Sec. GPT-2",
     claims=CLAIMS,
-    profiles={
-        "smoke": SweepSpec(**FEW, **RATES, **WITHOUT_DATA, **SMOKE_MODEL, **SMOKE_STEPS, log_every=1),
-        "quick": SweepSpec(**RATES, **WITHOUT_DATA, **QUICK_MODEL, **QUICK_STEPS, log_every=2),
-        "full": SweepSpec(seeds=(0, 1, 2), **FULL_MODEL, **FULL_STEPS),
-    },
+    profiles={name: SweepSpec(**MODELS[name], **STEPS[name], **OWN[name]) for name in MODELS},
     cells=cells,
     run_cells=run_cells,
     tables=tables,

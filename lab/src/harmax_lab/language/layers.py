@@ -91,29 +91,29 @@ CLAIMS = (
         "parallel_in_layer",
         "In layer 6 the harmonic model's steps from a word to its capitalized form are more parallel than the standard "
         "one's: the mean cosine between two of them is higher.",
-        "A picture of layer 6, in which the harmonic model's steps look alike.",
         partial(_judge_parallel, kind=0),
+        paper="A picture of layer 6, in which the harmonic model's steps look alike.",
     ),
     _claim(
         "lower_in_most_tasks_in_layer",
         "In layer 6 the harmonic model's parallelogram loss is lower in more than half of the tasks.",
-        "Reported for the embedding. For layers there is only the picture.",
         _judge_losses,
+        paper="Reported for the embedding. For layers there is only the picture.",
         control=True,
     ),
     _claim(
         "more_parallel_than_shuffled",
         "In both arms those steps are more parallel than steps to another word's capitalized form.",
-        "Not reported. Words on one side may lie apart from those on the other without any pairing.",
         _judge_shuffled,
+        paper="Not reported. Words on one side may lie apart from those on the other without any pairing.",
         control=True,
     ),
     _claim(
         "parallel_among_single_tokens",
         "Among words of one token, which all stand at the first position, the harmonic model's steps are more parallel "
         "too.",
-        "Not reported. A token that stands first lies apart from all others.",
         partial(_judge_parallel, kind=1),
+        paper="Not reported. A token that stands first lies apart from all others.",
         control=True,
     ),
 )

@@ -100,9 +100,9 @@ def compare_tasks(results: Results, measure: str = MEASURE, below: str = "") -> 
             runs = {cell.arm: result for cell, result in own.items() if f"{place}/losses" in result.arrays}
             pairs = {runs[arm].metrics[f"{measure}/{task}, checksum of pairs"] for arm in ARMS if arm in runs}
             if set(ARMS) <= runs.keys() and len(pairs) == 1:
-                losses = (runs[arm].arrays[f"{place}/losses"].tobytes() for arm in (HARMONIC, STANDARD))
+                one, two = (runs[arm].arrays[f"{place}/losses"].tobytes() for arm in (HARMONIC, STANDARD))
                 nulls = {arm: comparison(runs[arm].arrays[f"{place}/against_null"]) for arm in ARMS}
-                between = _compare(*losses, runs[STANDARD].arrays[drawn].astype(np.int32).tobytes())
+                between = _compare(one, two, runs[STANDARD].arrays[drawn].astype(np.int32).tobytes())
                 found.setdefault(task, {})[seed] = {BETWEEN: between, **nulls}
     return found
 
@@ -111,8 +111,8 @@ def compare_tasks(results: Results, measure: str = MEASURE, below: str = "") -> 
 def _compare(harmonic: bytes, standard: bytes, pairs: bytes) -> LossComparison:
     pairs_Q2 = np.frombuffer(pairs, np.int32).reshape(-1, 2)
     quadruples = Quadruples(np.zeros((len(pairs_Q2), 4), dtype=np.int64), pairs_Q2)  # tokens are not needed
-    losses = (np.frombuffer(one, np.float32) for one in (harmonic, standard))
-    return compare_losses(*losses, quadruples, draws=500)
+    first, second = (np.frombuffer(one, np.float32) for one in (harmonic, standard))
+    return compare_losses(first, second, quadruples, draws=500)
 
 
 def settings_ratio(results: Results) -> dict[str, np.ndarray]:
@@ -252,34 +252,34 @@ CLAIMS = (
     _claim(
         "lower_in_every_task",
         "In each of the twelve tasks the harmonic embedding's parallelogram loss is lower than the standard one's.",
-        "Harmonic GPT-2 forms better parallelograms: the distributions of its losses lie lower.",
         partial(judge_ratios, rule=every),
+        paper="Harmonic GPT-2 forms better parallelograms: the distributions of its losses lie lower.",
     ),
     _claim(
         "lower_in_most_tasks",
         "In more than half of the tasks it is lower.",
-        "The weaker reading of the same figure.",
         partial(judge_ratios, rule=most),
+        paper="The weaker reading of the same figure.",
     ),
     _claim(
         "better_than_shuffled",
         "In both arms, in most of the tasks, pairs of one relation make better parallelograms than shuffled pairs.",
-        "Not reported. Without it there is no structure to compare.",
         _judge_null,
+        paper="Not reported. Without it there is no structure to compare.",
         control=True,
     ),
     _claim(
         "gains_more_on_shuffled",
         "Against its own shuffled pairs the harmonic embedding gains more than the standard one, in most of the tasks.",
-        "Not reported. A lower loss may come from the unit, which cancels here.",
         _judge_gain,
+        paper="Not reported. A lower loss may come from the unit, which cancels here.",
         control=True,
     ),
     _claim(
         "in_every_setting",
         "In each of the 32 settings that the authors swept, the harmonic median is lower in most of the tasks.",
-        "One of the 32 is shown.",
         _judge_settings,
+        paper="One of the 32 is shown.",
         control=True,
     ),
 )

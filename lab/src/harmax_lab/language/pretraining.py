@@ -121,11 +121,12 @@ def train_model(
         recipe = LanguageRecipe(asked, world)
         Training(recipe, output).run(tell)
         losses = {split: mean_loss(recipe, TokenShards(folder, split)) for split in ("train", "val")}
+        exponent = recipe.model.lm_head.exponent if asked.head == "harmonic" else None
         end = {
             "train_loss": losses["train"],
             "gap": losses["val"] - losses["train"],
             "parameters": sum(parameter.numel() for parameter in recipe.model.parameters()),
-            "exponent": float(recipe.model.lm_head.exponent) if asked.head == "harmonic" else None,
+            "exponent": exponent.item() if isinstance(exponent, torch.Tensor) else exponent,
         }
     del recipe
     gc.collect()  # a compiled model lies in cycles, and the next one needs its memory
@@ -154,7 +155,7 @@ def read_result(output: Path) -> CellResult:
     curves = {name: np.array([line[name] for line in lines], dtype=np.float32) for name in LOGGED}
     last = evaluated[-1]["val_loss"] if evaluated else math.inf
     tail = curves["loss"][step_L > (1 - TAIL) * step_L[-1]] if lines else np.array([math.inf])
-    evaluations = {
+    evaluations: dict[str, np.ndarray] = {
         "val_step": np.array([line["step"] for line in evaluated], dtype=np.int64),
         "val_loss": np.array([line["val_loss"] for line in evaluated], dtype=np.float32),
     }
