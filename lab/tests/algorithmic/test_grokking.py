@@ -167,3 +167,11 @@ def test_a_median_that_never_comes_is_infinite(results: Results) -> None:
 def test_it_is_a_view_that_has_a_verdict_for_every_claim(results: Results) -> None:
     assert EXPERIMENT.source is not None
     assert set(verdicts(results)) == {claim.id for claim in EXPERIMENT.claims}
+
+
+def test_runs_that_are_not_finished_are_left_out_of_the_tables(results: Results) -> None:
+    some = {cell: result for cell, result in results.items() if cell.seed < 5}
+    summary = EXPERIMENT.summarize(SPEC, some)
+    assert {verdict.verdict for verdict in summary.verdicts} == {NOT_DECIDED}
+    assert {row["runs"] for row in summary.tables[0].rows} == {5}
+    assert summary.tables[0].rows[0]["reach both"] == 5
