@@ -230,7 +230,7 @@ def view_of(source: Experiment[DemoSpec, DemoCell], version: int = 1) -> Experim
         return Finding(None, f"{len(results)} cells", {"total": total})
 
     claims = (Claim("seen", "It sees.", "Nothing.", judge=judge),)
-    return view(source, name="look", title="Look", figure="Fig. 9", claims=claims, version=version)
+    return view(source, "look", "Look", "Fig. 9", claims, version=version)
 
 
 def test_a_view_has_its_source_run_and_is_judged_on_its_results(tmp_path: Path) -> None:

@@ -199,10 +199,10 @@ def _draw_strip(
 
 EXPERIMENT = view(
     runs.EXPERIMENT,
-    name="cosets",
-    title="Which cosets the permutations cluster by",
-    figure="Section on S4; appendix",
-    claims=CLAIMS,
+    "cosets",
+    "Which cosets the permutations cluster by",
+    "Section on S4; appendix",
+    CLAIMS,
     measure=measure,
     tables=tables,
     figures=figures,

@@ -263,10 +263,10 @@ def _draw_runs(results: Results) -> Picture:
 
 EXPERIMENT = view(
     runs.EXPERIMENT,
-    name="explained_variance",
-    title="How many components an embedding needs",
-    figure="Fig. 3 a",
-    claims=CLAIMS,
+    "explained_variance",
+    "How many components an embedding needs",
+    "Fig. 3 a",
+    CLAIMS,
     measure=measure,
     tables=tables,
     figures=figures,

@@ -391,10 +391,10 @@ def _shown(epochs: np.ndarray, never: float) -> np.ndarray:
 
 EXPERIMENT = view(
     runs.EXPERIMENT,
-    name="grokking",
-    title="How long the test waits for the training",
-    figure="Fig. 3 c",
-    claims=CLAIMS,
+    "grokking",
+    "How long the test waits for the training",
+    "Fig. 3 c",
+    CLAIMS,
     measure=measure,
     tables=tables,
     figures=figures,

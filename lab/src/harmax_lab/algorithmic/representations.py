@@ -211,10 +211,10 @@ def _draw_seeds(results: Results, protocol: str, task: str) -> Picture:
 
 EXPERIMENT = view(
     runs.EXPERIMENT,
-    name="representations",
-    title="What the embeddings look like",
-    figure="Fig. 2",
-    claims=CLAIMS,
+    "representations",
+    "What the embeddings look like",
+    "Fig. 2",
+    CLAIMS,
     measure=measure,
     tables=tables,
     figures=figures,

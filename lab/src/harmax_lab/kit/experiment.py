@@ -208,17 +208,30 @@ class Experiment(Generic[S, C]):
         return {cell: results[cell.name] for cell in self.cells(spec) if cell.name in results}
 
 
-def view(source: Experiment[S, C], *, name: str, version: int = 1, **own: Any) -> Experiment[S, C]:
+def view(
+    source: Experiment[S, C],
+    name: str,
+    title: str,
+    figure: str,
+    claims: tuple[Claim, ...],
+    *,
+    version: int = 1,
+    **own: Any,
+) -> Experiment[S, C]:
     """Return an experiment that judges and draws the runs of another one and trains nothing itself.
 
     Args:
         source: whose cells it reads.
         name: of the view.
+        title: as `Experiment` has it, like `figure` and `claims`.
+        figure: where it stands in the paper.
+        claims: its own.
         version: of the view; its run folders change with its source's too.
-        own: its title, figure, claims, tables, figures and measure.
+        own: its tables, figures, measure and keeps.
     """
     fresh: dict[str, Any] = {"tables": _nothing, "figures": _no_pictures, "measure": None, "keeps": ()}
-    return replace(source, name=name, version=version, source=source, **(fresh | own))
+    words: dict[str, Any] = {"name": name, "title": title, "figure": figure, "claims": claims, "version": version}
+    return replace(source, source=source, **words, **(fresh | own))
 
 
 def _join(result: CellResult, measures: Mapping[str, Any]) -> CellResult:

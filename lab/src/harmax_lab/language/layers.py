@@ -189,10 +189,10 @@ def figures(results: Results) -> dict[str, Picture]:
 
 EXPERIMENT = view(
     gpt2.EXPERIMENT,
-    name="layers",
-    title="Parallelograms and parallel steps inside the model",
-    figure="GPT-2: layer 6",
-    claims=CLAIMS,
+    "layers",
+    "Parallelograms and parallel steps inside the model",
+    "GPT-2: layer 6",
+    CLAIMS,
     measure=measure,
     keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "cosine")),
     tables=tables,

@@ -434,10 +434,10 @@ def _draw_settings(ratios: dict[str, np.ndarray]) -> "Figure":
 
 EXPERIMENT = view(
     gpt2.EXPERIMENT,
-    name="parallelograms",
-    title="Parallelograms of word pairs in the token embedding",
-    figure="GPT-2: parallelograms",
-    claims=CLAIMS,
+    "parallelograms",
+    "Parallelograms of word pairs in the token embedding",
+    "GPT-2: parallelograms",
+    CLAIMS,
     measure=measure,
     keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "medians")),
     tables=tables,

@@ -341,10 +341,10 @@ def _draw_arm(axes: "Axes", x: float, lane: float, results: Results, arm: str, s
 
 EXPERIMENT = view(
     gpt2.EXPERIMENT,
-    name="probes",
-    title="What a small probe reads in the residual stream",
-    figure="GPT-2: probes",
-    claims=CLAIMS,
+    "probes",
+    "What a small probe reads in the residual stream",
+    "GPT-2: probes",
+    CLAIMS,
     keeps=("probes/*",),
     tables=tables,
     figures=figures,
