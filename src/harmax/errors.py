@@ -11,6 +11,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "run": ("safetensors",),
     "figures": ("matplotlib",),
     "sklearn": ("sklearn",),
+    "statistics": ("scipy",),
     "hf": ("transformers", "accelerate"),
     "text": ("tiktoken", "datasets"),
     "vision": ("PIL", "kornia"),

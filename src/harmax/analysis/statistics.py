@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
 from harmax.analysis.arrays import ranks
+from harmax.errors import needs
 
 Values = Sequence[float | None] | np.ndarray
 
@@ -104,22 +104,10 @@ def student_quantile(level: float, freedom: int) -> float:
     if not 0.5 <= level < 1:
         raise ValueError(f"`level` must be at least 0.5 and below 1, got {level}; 0.975 is usual.")
 
-    def probability(angle: float) -> float:
-        """Return P(-t < T < t) for t = sqrt(freedom) tan(angle): a finite sum for whole degrees of freedom."""
-        cos = math.cos(angle)
-        odd = freedom % 2
-        term, total = (cos if odd else 1.0), 0.0
-        for power in range(odd, freedom - 1, 2):
-            total += term
-            term *= (power + 1) / (power + 2) * cos * cos
-        inside = math.sin(angle) * total
-        return 2 / math.pi * (angle + inside) if odd else inside
+    with needs("statistics"):
+        from scipy.stats import t
 
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):  # more halvings than a float64 has bits
-        middle = (low + high) / 2
-        low, high = (middle, high) if probability(middle) < 2 * level - 1 else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
+    return float(t.ppf(level, freedom))
 
 
 class PairedDifference(NamedTuple):
@@ -182,7 +170,7 @@ def paired_difference(
         greater=int((apart > 0).sum()),
         less=int((apart < 0).sum()),
         ties=len(difference) - len(apart),
-        sign_p=_swap_test(np.sign(apart), np.ones(len(apart))),
+        sign_p=_sign_test(int((apart > 0).sum()), int((apart < 0).sum())),
         rank_p=_swap_test(np.sign(apart), ranks(np.abs(apart))),
     )
 
@@ -203,12 +191,11 @@ def fisher_exact(first: int, first_total: int, second: int, second_total: int) -
     """
     _check_share("first", first, first_total)
     _check_share("second", second, second_total)
-    both = first + second
-    possible = range(max(0, both - second_total), min(first_total, both) + 1)
-    # The weights are whole numbers, so that equally likely tables compare as equal.
-    weights = {k: math.comb(first_total, k) * math.comb(second_total, both - k) for k in possible}
-    extreme = sum(weight for weight in weights.values() if weight <= weights[first])
-    return extreme / math.comb(first_total + second_total, both)
+    with needs("statistics"):
+        from scipy.stats import fisher_exact as exact
+
+    table = [[first, first_total - first], [second, second_total - second]]
+    return float(exact(table).pvalue)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -255,16 +242,26 @@ def share_interval(count: int, total: int, *, level: float = 0.95) -> Interval:
     _check_share("count", count, total)
     if not 0 < level < 1:
         raise ValueError(f"`level` must be between 0 and 1, got {level}; 0.95 is usual.")
-    z2, share = NormalDist().inv_cdf((1 + level) / 2) ** 2, count / total
-    middle = share + z2 / (2 * total)
-    half = math.sqrt(z2 * (share * (1 - share) / total + z2 / (4 * total**2)))
-    low, high = ((middle + side) / (1 + z2 / total) for side in (-half, half))
-    # At 0 of n and n of n the formula gives the share itself up to rounding.
-    return Interval(share, low if count else 0.0, high if count < total else 1.0)
+    with needs("statistics"):
+        from scipy.stats import binomtest
+
+    low, high = binomtest(count, total).proportion_ci(level, method="wilson")
+    # At the ends the formula gives the share itself, but for rounding.
+    return Interval(count / total, float(low) if count else 0.0, float(high) if count < total else 1.0)
+
+
+def _sign_test(greater: int, less: int) -> float:
+    with needs("statistics"):
+        from scipy.stats import binomtest
+
+    return float(binomtest(greater, greater + less).pvalue) if greater + less else 1.0
 
 
 def _swap_test(signs: np.ndarray, weights: np.ndarray) -> float:
-    """Return P(|sum of +-weights| >= the observed sum) over all signs; weights are multiples of one half."""
+    """Return P(|sum of +-weights| >= the observed sum) over all signs; weights are multiples of one half.
+
+    Unlike the exact test of scipy it allows ties and infinite differences.
+    """
     steps = np.rint(2 * weights).astype(int)
     top = int(steps.sum())
     likely = np.zeros(top + 1)  # probability of each sum of the weights with a positive sign
