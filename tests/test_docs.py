@@ -67,7 +67,7 @@ def test_the_other_code_of_the_readme_runs():
     model.lm_head = nn.Linear(768, 100, bias=False)
     names = {"model": model, "features": torch.randn(2, 768), "target": torch.tensor([1, 2])}
     exec(blocks("README.md")[1], names)
-    torch.testing.assert_close(names["loss"], F.nll_loss(names["log_probabilities"], names["target"]))
+    torch.testing.assert_close(names["loss"], F.cross_entropy(names["logits"], names["target"]))
     assert model.lm_head is names["head"]
 
 

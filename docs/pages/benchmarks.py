@@ -39,12 +39,12 @@ def costs_table() -> str:
         names = ("cross_entropy_compiled", "chunked")
         where = "2 CPU cores, float32"
         add(f"{loss.format(*SMALL_ON_CPU)}: time", where, both(cpu, names, "ms_p50"), "ms")
-        add("the same: memory beyond inputs and gradients", where, both(cpu, names, "peak_mib"), "MiB")
+        add("memory of this step, without inputs and gradients", where, both(cpu, names, "peak_mib"), "MiB")
     where = "H200, bfloat16"
     if gpu:
         names = ("cross_entropy_compiled", "triton_fast")
         add(f"{loss.format(*SMALL_ON_GPU)}: time", where, both(gpu, names, "ms_p50"), "ms", 1)
-        add("the same: memory with gradients", where, [figures.cost(gpu[name], "memory") for name in names], "MiB")
+        add("memory of this step, with gradients", where, [figures.cost(gpu[name], "memory") for name in names], "MiB")
     if gpt2:
         names = ("cross_entropy", "fused")
         add("training GPT-2 small: tokens per second", where, both(gpt2, names, "tokens_per_s"))

@@ -185,7 +185,7 @@ class Run:
 
     @property
     def damaged(self) -> list[Damage]:
-        """Finished cells that cannot be trusted any more."""
+        """Finished cells whose files are missing or not those that were written, each with its path and the reason."""
         return self._checked[1]
 
     @property

@@ -37,7 +37,7 @@ def entries(row: R, columns: Mapping[str, Callable[[R], Any]]) -> dict[str, Any]
 
 
 def combinations(**fields: Iterable[Any]) -> list[SimpleNamespace]:
-    """List every combination of some fields' values, the last field varying fastest, with a name for each value.
+    """List every combination of some fields' values as objects with these fields; the last field varies fastest.
 
     >>> [(at.task, at.seed) for at in combinations(task=("a", "b"), seed=(0, 1))]
     [('a', 0), ('a', 1), ('b', 0), ('b', 1)]

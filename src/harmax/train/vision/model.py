@@ -131,8 +131,8 @@ def features(model: ResNetForImageClassification, images: Tensor) -> Tensor:
 class HeadLoss(nn.Module):
     """A head with its loss: from features (B, D) and targets (B,) to sums over the images.
 
-    In training: the loss with label smoothing, and the number of hits. In evaluation: the negative log likelihood, and
-    the numbers of hits at once and among the first five. A target of -100 does not count.
+    In training: the summed loss with label smoothing, and the number of right answers. In evaluation: the summed
+    negative log likelihood, and the numbers of right answers (top 1, top 5). Targets of -100 are ignored.
 
     Args:
         head: the model's head.

@@ -68,7 +68,7 @@ def figures(results: Results) -> dict[str, Picture]:
 
 
 def draw_norms(by_arm: ByArm) -> "Figure":
-    """Draw norms over steps, and the gradient norms below."""
+    """Plot the norm of the weights over steps, and that of their gradient in a panel below."""
     figure = drawing.new_figure(7.2, 6.4)
     above, below = figure.subplots(2, 1, sharex=True)
     for arm, found in by_arm.items():
