@@ -6,15 +6,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from harmax import HarmonicHead, HarmonicLoss, LearnableHarmonicHead, squared_distance
+from harmax.heads import CenterHead
 
 
 def test_a_linear_state_dict_loads():
     linear, head = nn.Linear(6, 5, bias=False), HarmonicHead(6, 5)
     head.load_state_dict(linear.state_dict())
     assert torch.equal(head.weight, linear.weight)
-    assert list(head.state_dict()) == ["weight"]
-    assert isinstance(head, nn.Linear)
-    assert head.bias is None
+    assert list(head.state_dict()) == ["weight", "settings"]
+    assert not isinstance(head, nn.Linear)
+    assert not hasattr(head, "bias")
 
 
 def test_ties_with_an_embedding_both_ways():
@@ -44,7 +45,6 @@ def test_exponent_defaults_to_the_root_of_the_width_and_shows():
     head = HarmonicHead(16, 3)
     assert head.exponent == 4
     assert "exponent=4" in repr(head)
-    assert "exponent" not in head.state_dict()
 
 
 def test_class_means():
@@ -71,9 +71,10 @@ def test_learnable_exponent_learns_and_is_saved():
     torch.manual_seed(10)
     head = LearnableHarmonicHead(6, 5, exponent=3.0)
     assert head.exponent.item() == pytest.approx(3.0)
-    plain = HarmonicHead(6, 5, exponent=3.0)
+    plain = HarmonicHead(6, 5, exponent=3.0, scale=0.5)
     plain.load_state_dict({"weight": head.weight})
     x = torch.randn(4, 6)
+    head.scale = 0.5
     torch.testing.assert_close(head(x), plain(x))
     F.cross_entropy(head(x), torch.tensor([0, 1, 2, 3])).backward()
     assert head.log_exponent.grad.abs() > 0
@@ -83,7 +84,7 @@ def test_learnable_exponent_learns_and_is_saved():
 def test_softened_head_gives_the_published_layer():
     """The published layer is 1 / (squared distance + 1e-4)^k, normalized: exponent 2k with softening 1e-4."""
     torch.manual_seed(11)
-    head, x = HarmonicHead(6, 5, exponent=2.0, softening=1e-4).double(), torch.randn(4, 6).double()
+    head, x = CenterHead(6, 5, exponent=2.0, softening=1e-4).double(), torch.randn(4, 6).double()
     inverse = 1 / (squared_distance(x, head.weight) + 1e-4)
     torch.testing.assert_close(head(x).softmax(-1), inverse / inverse.sum(-1, keepdim=True), atol=1e-12, rtol=1e-12)
 
@@ -98,7 +99,7 @@ x, target = torch.randn(4, 6), torch.tensor([0, 1, 2, 3])
         (lambda: HarmonicHead(4, 3, exponent=-2), ValueError, "`exponent` must be a positive"),
         (lambda: HarmonicHead(4, 3, exponent=1e300), ValueError, r"`exponent` .*got 1e\+300"),
         (lambda: HarmonicHead(4, 3, softening=-2), ValueError, "`softening` must be .*got -2"),
-        (lambda: HarmonicHead.from_linear(nn.Linear(4, 3)), ValueError, "`linear` must have no bias.*bias=False"),
+        (lambda: CenterHead.from_linear(nn.Linear(4, 3)), ValueError, "`linear` must have no bias.*bias=False"),
         (lambda: HarmonicHead(6, 3).init_from_class_means(x, target[:2]), ValueError, "`features` must have shape"),
         (lambda: HarmonicHead(6, 3).init_from_class_means(x, target), ValueError, "from 0 to 2, got 0 to 3"),
         (lambda: HarmonicHead(6, 5).init_from_class_means(x, target.float()), TypeError, "`target` .*int64"),

@@ -30,12 +30,19 @@ def test_replace_head_keeps_tying_keys_and_optimizer(tied):
     assert model.lm_head is head
     assert head.weight is before
     assert (model.embedding.weight is head.weight) == tied
-    assert list(model.state_dict()) == keys
+    assert [key for key in model.state_dict() if key != "lm_head.settings"] == keys
     tokens = torch.tensor([[1, 2, 3]])
     torch.testing.assert_close(model(tokens), head(model.body(model.embedding(tokens))))
     nn.functional.cross_entropy(model(tokens)[0], tokens[0]).backward()
     optimizer.step()
     assert before.grad is not None
+
+
+def test_a_bias_becomes_the_prior():
+    model = Language(False, bias=True)
+    bias = model.lm_head.bias
+    head = replace_head(model)
+    assert head.prior is bias
 
 
 def test_replace_head_replaces_every_name_of_the_module():
@@ -63,7 +70,6 @@ def test_replace_head_does_not_lose_hooks_or_parametrizations():
         (Language(False), "lm_hed", ValueError, "must be one of body.0, lm_head, got 'lm_hed'; did you mean 'lm_head'"),
         (Language(False), "", ValueError, "must be one of body.0, lm_head"),
         (Language(False), "embedding", TypeError, "`name` must be .*nn.Linear, got 'embedding'.*Embedding"),
-        (Language(False, bias=True), "lm_head", ValueError, "must have no bias.*model.lm_head.bias = None"),
     ],
 )
 def test_replace_head_refuses_what_it_cannot_do(model, name, error, message):

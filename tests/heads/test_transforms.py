@@ -43,7 +43,7 @@ def test_compile_fullgraph(large, impl):
 
 def test_compile_a_head_with_inductor(large):
     x, w, _ = large
-    head = HarmonicHead.from_linear(torch.nn.Linear(FEATURES, CLASSES, bias=False))
+    head = HarmonicHead.from_linear(torch.nn.Linear(FEATURES, CLASSES, bias=False), scale=1.0)
     head.weight.data.copy_(w)
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(head, fullgraph=True)(x), head(x))
@@ -114,7 +114,7 @@ def test_compile_checks_targets_when_asked(impl):
 
 def test_export_with_a_dynamic_batch(large):
     x, w, _ = large
-    head = HarmonicHead(FEATURES, CLASSES)
+    head = HarmonicHead(FEATURES, CLASSES, scale=1.0)
     head.weight.data.copy_(w)
     batch = torch.export.Dim("batch", min=1, max=4096)
     program = torch.export.export(head, (x,), dynamic_shapes={"input": {0: batch}})
@@ -123,7 +123,7 @@ def test_export_with_a_dynamic_batch(large):
 
 
 def test_export_of_a_small_head():
-    head = HarmonicHead(8, 5)
+    head = HarmonicHead(8, 5, scale=1.0)
     x = torch.randn(3, 8)
     torch.testing.assert_close(torch.export.export(head, (x,)).module()(x), head(x))
 
@@ -150,7 +150,7 @@ def test_operators_pass_opcheck():
 
 def test_an_ensemble_of_heads_is_its_members():
     torch.manual_seed(2)
-    heads = [HarmonicHead(8, 5) for _ in range(3)]
+    heads = [HarmonicHead(8, 5, scale=1.0) for _ in range(3)]
     parameters, buffers = torch.func.stack_module_state(heads)
     x = torch.randn(3, 7, 8)
 

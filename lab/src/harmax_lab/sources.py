@@ -7,7 +7,7 @@ import torch
 
 from harmax.errors import DamagedError, unknown
 from harmax.files import read_json
-from harmax.heads import HarmonicHead
+from harmax.heads import CenterHead
 from harmax.inspect.geometry import MeasuredModel
 from harmax.inspect.sources import Classifier, Source
 from harmax_lab.kit.store import Run
@@ -67,7 +67,7 @@ class OneLayerRun(LabRun):
         cell = next(cell for cell in own if cell.protocol == protocol)
         weight = torch.from_numpy(self.run.read(cell.name).arrays["weight"]).flatten(1)
         exponent, softening = exponent_of(protocol, weight.shape[1]), PROTOCOLS[protocol].softening
-        head = HarmonicHead(weight.shape[1], len(weight), exponent=exponent, softening=softening)
+        head = CenterHead(weight.shape[1], len(weight), exponent=exponent, softening=softening)
         head.weight.data.copy_(weight)
         return Classifier(dataset, head.to(device), None, lambda pixels: pixels.float() / 255)
 

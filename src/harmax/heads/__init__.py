@@ -5,6 +5,7 @@ Further keyword arguments differ per head: each takes only those that its formul
 
 from torch import nn
 
+from harmax.heads.centers import CenterHead
 from harmax.heads.family import (
     CosineHarmaxHead,
     DiagonalMahalanobisHead,
@@ -16,10 +17,12 @@ from harmax.heads.family import (
     MinkowskiHead,
     StudentTHead,
 )
-from harmax.heads.harmonic import HarmonicHead, HarmonicLoss, LearnableHarmonicHead
+from harmax.heads.harmonic import HarmonicHead
+from harmax.heads.harmonic_loss import HarmonicLoss
+from harmax.heads.learnable import LearnableHarmonicHead, LearnedExponent
 from harmax.heads.replace import replace_head
 
-HEADS: dict[str, type[nn.Linear]] = {
+HEADS: dict[str, type[nn.Module]] = {
     "harmonic": HarmonicHead,
     "learnable": LearnableHarmonicHead,
     "linear": LinearHead,
@@ -35,6 +38,7 @@ HEADS: dict[str, type[nn.Linear]] = {
 
 __all__ = [
     "HEADS",
+    "CenterHead",
     "CosineHarmaxHead",
     "DiagonalMahalanobisHead",
     "DotHarmaxHead",
@@ -44,6 +48,7 @@ __all__ = [
     "HarmonicHead",
     "HarmonicLoss",
     "LearnableHarmonicHead",
+    "LearnedExponent",
     "LinearHead",
     "MinkowskiHead",
     "StudentTHead",

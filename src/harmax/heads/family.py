@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from harmax.functional import harmonic_logits, squared_distance
-from harmax.heads.harmonic import HarmonicHead, HeadOptions, safe_sqrt
+from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
 from harmax.kernels.eager import above_floor, logits
 from harmax.kernels.operators import without_autocast
 
@@ -51,7 +51,7 @@ class LinearHead(nn.Linear):
         return wide(nn.functional.linear(input.to(dtype), self.weight.to(dtype), bias))[0]
 
 
-class EuclideanHead(HarmonicHead):
+class EuclideanHead(CenterHead):
     r"""L2 distance under softmax, one half of the paper's ablation.
 
     .. math:: z_j = -\|x - w_j\|
@@ -79,7 +79,7 @@ class EuclideanHead(HarmonicHead):
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
-class DotHarmaxHead(HarmonicHead):
+class DotHarmaxHead(CenterHead):
     r"""Inner product under HarMax, the other half of the paper's ablation.
 
     .. math:: z_j = -\tfrac{n}{2} \log((w_j \cdot x)^2 + a)
@@ -97,7 +97,7 @@ class DotHarmaxHead(HarmonicHead):
         return logits(above_floor(dot.square()) + self.softening, self.exponent)
 
 
-class StudentTHead(HarmonicHead):
+class StudentTHead(CenterHead):
     r"""A harmonic head with softening, 1 by default: Student's t kernel, with heavy tails and a flat center.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad a > 0
@@ -157,7 +157,7 @@ class GaussianHead(EuclideanHead):
         return f"{super().extra_repr()}, precision={self.precision:g}"
 
 
-class CosineHarmaxHead(HarmonicHead):
+class CosineHarmaxHead(CenterHead):
     r"""The harmonic head on the unit sphere.
 
     .. math:: z_j = -\tfrac{n}{2} \log(\|\hat x - \hat w_j\|^2 + a), \qquad \|\hat x - \hat w_j\|^2 = 2 (1 - \cos)
@@ -171,7 +171,7 @@ class CosineHarmaxHead(HarmonicHead):
         return harmonic_logits(x, w, exponent=self.exponent, softening=self.softening)
 
 
-class MinkowskiHead(HarmonicHead):
+class MinkowskiHead(CenterHead):
     r"""HarMax over the Minkowski distance of order p.
 
     .. math:: z_j = -\tfrac{n}{2} \log(d_j^2 + a), \qquad d_j = \Big(\sum_k |x_k - w_{jk}|^p\Big)^{1/p}
@@ -181,7 +181,7 @@ class MinkowskiHead(HarmonicHead):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, *, order: float = 1.0, **options: Unpack[HeadOptions]
+        self, in_features: int, out_features: int, *, order: float = 1.0, **options: Unpack[CenterOptions]
     ) -> None:
         if not order >= 1:
             raise ValueError(
@@ -203,7 +203,7 @@ class MinkowskiHead(HarmonicHead):
         return logits(above_floor(self.distance(input).square()) + self.softening, self.exponent)
 
 
-class _MappedHead(HarmonicHead):
+class _MappedHead(CenterHead):
     """A harmonic head that maps vectors and centers linearly before it measures their distance."""
 
     def distance(self, input: Tensor) -> Tensor:
@@ -226,15 +226,14 @@ class DiagonalMahalanobisHead(_MappedHead):
     lambda (`log_scale`, D numbers in the state_dict) starts at 0, where the head equals the harmonic head.
     """
 
-    def __init__(self, in_features: int, out_features: int, **options: Unpack[HeadOptions]) -> None:
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[CenterOptions]) -> None:
         super().__init__(in_features, out_features, **options)
         self.log_scale = nn.Parameter(torch.empty_like(self.weight[0]))
         self.reset_extras()
 
     def reset_extras(self) -> None:
         """Give every feature the same weight."""
-        if "log_scale" in self._parameters:
-            nn.init.zeros_(self.log_scale)
+        nn.init.zeros_(self.log_scale)
 
     def _mapped(self, input: Tensor) -> tuple[Tensor, Tensor]:
         x, w, log_scale_D = wide(input, self.weight, self.log_scale)
@@ -250,15 +249,14 @@ class FullMahalanobisHead(_MappedHead):
     equals the harmonic head.
     """
 
-    def __init__(self, in_features: int, out_features: int, **options: Unpack[HeadOptions]) -> None:
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[CenterOptions]) -> None:
         super().__init__(in_features, out_features, **options)
         self.metric = nn.Parameter(self.weight.new_empty(in_features, in_features))
         self.reset_extras()
 
     def reset_extras(self) -> None:
         """Start from the Euclidean distance."""
-        if "metric" in self._parameters:
-            nn.init.eye_(self.metric)
+        nn.init.eye_(self.metric)
 
     def _mapped(self, input: Tensor) -> tuple[Tensor, Tensor]:
         x, w, metric_DD = wide(input, self.weight, self.metric)

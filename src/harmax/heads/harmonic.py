@@ -1,277 +1,313 @@
-"""The harmonic head: an `nn.Linear` without bias whose rows are class centers."""
+"""The harmonic head: a layer whose rows are class centers."""
 
 # B rows, D features, V classes
 
 import math
-from typing import Any, Self, TypedDict
+from collections.abc import Mapping
+from typing import Any, Self, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from harmax.functional import (
-    LossOptions,
-    LossOutput,
-    check_loss_settings,
-    check_softening,
-    harmonic_logits,
-    harmonic_loss,
-    resolve_exponent,
-    squared_distance,
-)
+from harmax.functional import LossOptions, harmonic_log_probabilities, harmonic_loss, squared_distance
+from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
+from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
+from harmax.heads.settings import KEY, Settings, differences
+from harmax.kernels.operators import is_traced
 
 
-class HeadOptions(TypedDict, total=False):
+class HeadOptions(CenterOptions, total=False):
     """Keyword arguments of `HarmonicHead`, for heads that pass them on."""
 
-    exponent: float | None
-    softening: float
-    device: torch.device | str | None
-    dtype: torch.dtype | None
+    scale: float | None
+    prior: bool
 
 
-def safe_sqrt(s: Tensor) -> Tensor:
-    """Return the square root, with a gradient of 0 at 0: no direction in which the distance grows is preferred."""
-    zero = s == 0
-    return torch.where(zero, 0.0, torch.where(zero, 1.0, s).sqrt())
+class ForwardSettings(TypedDict, total=False):
+    """Keyword arguments of a head's forward with a target, as in `harmonic_loss`."""
+
+    weight: Tensor | None
+    reduction: str
+    ignore_index: int
+    label_smoothing: float
+    impl: str
+    options: LossOptions | None
+    return_stats: bool
 
 
-class HarmonicHead(nn.Linear):
-    r"""A head of class centers. `forward` returns logits whose softmax falls with a power of the distance.
+def _plain(exponent: float | Tensor) -> float:
+    return float(exponent.detach()) if isinstance(exponent, Tensor) else float(exponent)
 
-    .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad \mathrm{softmax}(z)_j \propto \|x - w_j\|^{-n}
 
-    It is an `nn.Linear` without bias, with the same weight shape and the same state_dict key. So the checkpoint of a
-    Linear loads, and tying to an `nn.Embedding` is the same assignment. **The exponent and the softening are not in
-    the state_dict.** Pass them again when you build the module to load into. `LearnableHarmonicHead` stores its
-    exponent.
+def as_autocast_multiplies(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Return features and centers in the dtype in which autocast would multiply them, as for a Linear layer.
 
-    The default initialization is that of `nn.Linear`, U(-1/sqrt(D), 1/sqrt(D)), as in the paper's classifiers. A head
-    on trained features starts better from `init_from_class_means`. A language model ties the head to its embedding and
-    should call `reset_parameters(std=...)`. With exponents of about D or more, use GPT-2's std of 0.02. With the small
-    exponent sqrt(D) after a LayerNorm, use about 0.5: centers closer to the origin give almost flat probabilities.
+    The norm before a head returns float32, and float32 products would cost several times the whole model.
+    """
+    kind = x.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return x, w
+    dtype = torch.get_autocast_dtype(kind)
+    return x.to(dtype), w.to(dtype)
+
+
+class HarmonicHead(CenterHead):
+    r"""A head of class centers. `forward` returns log-probabilities that fall with a power of the distance.
+
+    .. math:: z_j = b_j - \tfrac{n}{2} \log(\|c\,x - w_j\|^2 + a), \qquad \log p_j = z_j - \log \sum_k e^{z_k}
+
+    With the defaults a = 0 and b = 0 this is p_j ~ d_j^-n, where d_j is the distance to center j. Given a target too,
+    `forward` returns the loss, and never stores a (tokens, classes) matrix.
+
+    It is no `nn.Linear` and has no `bias`, so that no tool takes it for an inner product. The weight has the shape and
+    the state_dict key of a Linear's: the checkpoint of a Linear without bias loads, and the weight can be shared with
+    an `nn.Embedding`. Exponent, softening and scale are saved with the weight, as the buffer `settings`. A state_dict
+    with another exponent does not load. Under autocast features and centers are rounded to its dtype, as in a Linear;
+    the distances of the rounded vectors are exact.
+
+    **The scale.** Only the ratio of the lengths of features and centers matters to the loss. By default the head finds
+    a factor c on its features from its first batch of training, such that training starts well; see `find_scale`. In
+    units of the features the centers are then w / c, which is what `centers` returns.
+
+    The initialization is that of `nn.Linear`, U(-1/sqrt(D), 1/sqrt(D)), as in the paper's classifiers. A head on
+    trained features starts better from `init_from_class_means`.
 
     Args:
         in_features: D.
         out_features: V, the number of classes.
         exponent: n, the power of the distance; None means sqrt(D). `repr` shows the number.
         softening: a, added to the squared distance.
+        scale: c, the factor on the features; None means that the first batch of training decides. 1 turns it off.
+        prior: whether classes have a learned log-weight b, (V,), as the parameter `prior`. It starts at 0.
 
-    Shape: (..., D) to (..., V). Logits are float32 for half-precision inputs.
+    Shape: (..., D) to (..., V). Log-probabilities are float32 for half-precision inputs.
 
     >>> HarmonicHead(16, 3)
     HarmonicHead(in_features=16, out_features=3, exponent=4, softening=0)
     """
 
-    exponent: float | Tensor
+    prior: nn.Parameter | None
+    settings: Tensor
 
     def __init__(
         self,
         in_features: int,
         out_features: int,
         *,
-        exponent: float | None = None,
-        softening: float = 0.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        scale: float | None = None,
+        prior: bool = False,
+        **options: Unpack[CenterOptions],
     ) -> None:
-        if in_features < 1 or out_features < 1:
-            raise ValueError(
-                f"`in_features` and `out_features` must be at least 1, got {in_features} and {out_features}; "
-                "give the width of the input and the number of classes."
-            )
-        super().__init__(in_features, out_features, bias=False, device=device, dtype=dtype)
-        self.softening = check_softening(softening)
-        self._keep_exponent(resolve_exponent(exponent, in_features))
-
-    def _keep_exponent(self, exponent: float | Tensor) -> None:
-        self.exponent = exponent
+        super().__init__(in_features, out_features, **options)
+        self.scale = self._scale_at_start = check_scale(scale)
+        log_weight_V = nn.Parameter(torch.empty_like(self.weight[:, 0])) if prior else None
+        self.register_parameter("prior", log_weight_V)
+        self.register_buffer(KEY, self._current_settings().encode().to(self.weight.device))
+        self.reset_extras()
 
     @classmethod
     def from_linear(cls, linear: nn.Linear, exponent: float | None = None, **options: Any) -> Self:
-        """Return a head that shares the weight of a Linear without bias.
+        """Return a head that shares the weight of a Linear; its bias, if it has one, becomes the prior.
+
+        The head predicts by distances what the Linear predicted by inner products, so its loss is another one. To keep
+        the loss of a trained Linear, use `match_linear`.
 
         Args:
             linear: the layer whose rows become centers.
             exponent: as for the head; None means its default.
             options: further arguments of the head.
         """
-        if linear.bias is not None:
+        if linear.bias is not None and not options.setdefault("prior", True):
             raise ValueError(
-                "`linear` must have no bias, because a harmonic head has only centers, got one; train it with "
-                "bias=False, or drop the bias first (linear.bias = None)."
+                "`prior` must be True for a Linear with a bias, got False; leave it out, or drop the bias first "
+                "(linear.bias = None)."
             )
-        if not isinstance(linear.weight, nn.Parameter):
-            raise TypeError(
-                "`linear` must hold its weight as a parameter, got a parametrized weight; "
-                "remove the parametrization first (torch.nn.utils.parametrize.remove_parametrizations)."
-            )
-        if exponent is not None:
-            options["exponent"] = exponent
-        # On the meta device a weight costs neither memory nor random numbers. It is replaced below.
-        weight = linear.weight
-        head = cls(linear.in_features, linear.out_features, device="meta", dtype=weight.dtype, **options)
-        head.weight = weight
-        for name, parameter in list(head.named_parameters()):
-            if parameter.is_meta and not weight.is_meta:
-                setattr(head, name, nn.Parameter(torch.empty_like(parameter, device=weight.device)))
-        head.reset_extras()
-        return head.train(linear.training)
+        head = cls._on_weight_of(linear, exponent, **options)
+        if linear.bias is not None:
+            head.prior = linear.bias
+        return head
 
-    def reset_parameters(self, std: float | None = None) -> None:
-        """Draw new centers, as `nn.Linear` does or from N(0, std^2), and reset all other parameters."""
-        if std is None:
-            super().reset_parameters()
-        else:
-            nn.init.normal_(self.weight, std=std)
-        self.reset_extras()
+    @classmethod
+    def from_state_dict(cls, state_dict: Mapping[str, Tensor], prefix: str = "") -> Self:
+        """Build the head that a state_dict was saved from, with its settings, and load it.
+
+        Args:
+            state_dict: of a head, or of a model that has one.
+            prefix: of the head's keys, such as "lm_head.".
+
+        >>> head = HarmonicHead.from_state_dict(HarmonicHead(16, 3, exponent=56).state_dict())
+        >>> head.exponent
+        56.0
+        """
+        own = {key.removeprefix(prefix): value for key, value in state_dict.items() if key.startswith(prefix)}
+        if not {"weight", KEY} <= own.keys():
+            raise ValueError(
+                f"`state_dict` must have {prefix}weight and {prefix}{KEY}, got {sorted(own)[:6]}; give the `prefix` of "
+                "the head's keys, or build the head and load the weights of a Linear into it."
+            )
+        saved, weight = Settings.decode(own[KEY]), own["weight"]
+        head = cls(
+            weight.shape[1],
+            len(weight),
+            exponent=None if math.isnan(saved.exponent) else saved.exponent,
+            softening=saved.softening,
+            scale=None if math.isnan(saved.scale) else saved.scale,
+            prior="prior" in own,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+        head.load_state_dict(own)
+        return head
 
     def reset_extras(self) -> None:
-        """Set the parameters other than the centers to their initial values; this head has none."""
+        """Forget the scale, and give every class the same prior."""
+        self.scale = self._scale_at_start
+        if self.prior is not None:
+            nn.init.zeros_(self.prior)
+        self.write_settings()
 
-    @torch.no_grad()
     def init_from_class_means(self, features: Tensor, target: Tensor) -> None:
         """Move each center to the mean of its class; a class without features keeps its center.
+
+        Features and centers then have one scale, so a scale that was not found yet becomes 1.
 
         Args:
             features: inputs of the head, (..., D).
             target: class indices, (...), int64.
-
-        >>> head = HarmonicHead(2, 2)
-        >>> head.init_from_class_means(torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 0, 1]))
-        >>> head.centers
-        tensor([[2., 0.],
-                [0., 5.]])
         """
-        if target.dtype != torch.int64:
-            raise TypeError(f"`target` must hold class indices as int64, got {target.dtype}; convert it with .long().")
-        if features.shape[:-1] != target.shape or features.shape[-1] != self.in_features:
+        if self.scale is None:
+            self.scale = 1.0
+        super().init_from_class_means(features * self.scale, target)
+
+    @torch.compiler.disable
+    def find_scale(self, features: Tensor) -> float:
+        r"""Set the factor on the features from a batch of them, and return it.
+
+        The first batch of training calls it, unless the scale is known. The factor gives random centers logits with a
+        standard deviation of 1, or as near to it as the exponent allows. It is a power of two. In a distributed run
+        all ranks get the same factor, so all of them must call it.
+
+        Args:
+            features: inputs of the head, (..., D).
+
+        >>> head = HarmonicHead(400, 10)
+        >>> head.find_scale(20 * torch.nn.functional.normalize(torch.randn(100, 400), dim=1))
+        0.03125
+        """
+        lengths = self._lengths(features)
+        if not all(0 < one < math.inf for one in lengths):
             raise ValueError(
-                f"`features` must have shape {(*target.shape, self.in_features)} to match `target`, "
-                f"got {tuple(features.shape)}; give one feature vector per class index."
+                f"features and centers must have finite lengths above 0 to find their scale, got {lengths[0]:g} and "
+                f"{lengths[1]:g}; look for a NaN or for layers that start at 0, or build the head with scale=1."
             )
-        x_BD, y_B = features.reshape(-1, self.in_features).double(), target.reshape(-1)
-        if y_B.numel() and not 0 <= int(y_B.min()) <= int(y_B.max()) < self.out_features:
-            raise ValueError(
-                f"`target` must hold class indices from 0 to {self.out_features - 1}, got {int(y_B.min())} to "
-                f"{int(y_B.max())}; leave out the rows to ignore."
-            )
-        count_V = torch.bincount(y_B, minlength=self.out_features)
-        sum_VD = x_BD.new_zeros(self.weight.shape).index_add_(0, y_B, x_BD)
-        seen_V = count_V > 0
-        self.weight[seen_V] = (sum_VD[seen_V] / count_V[seen_V, None]).to(self.weight.dtype)
+        self.scale = matched_scale(_plain(self.exponent), self.in_features, *lengths)
+        return self.scale
+
+    def _lengths(self, features: Tensor) -> tuple[float, float]:
+        return length(features, over_ranks=True), length(self._classes()[0])
 
     @property
     def centers(self) -> Tensor:
-        """The class centers, (V, D): the weight without its gradient."""
-        return self.weight.detach()
+        """The class centers in units of the features, (V, D), without gradient."""
+        return self.weight.detach() / (self.scale or 1.0)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """Return logits z, (..., V)."""
-        return harmonic_logits(input, self.weight, exponent=self.exponent, softening=self.softening)
+    def forward(self, input: Tensor, target: Tensor | None = None, **settings: Unpack[ForwardSettings]) -> Tensor:
+        """Return log-probabilities, (..., V); with a target the loss, as `harmonic_loss` computes it.
+
+        Args:
+            input: features, (..., D).
+            target: class indices (...), int64, or class probabilities (..., V).
+            settings: with a target, keyword arguments of `harmonic_loss`: weight, reduction, ignore_index,
+                label_smoothing, impl, options, return_stats.
+        """
+        if self.scale is None and self.training:
+            self._look_at_first_batch(input)
+        if settings and target is None:
+            raise TypeError(
+                f"`{next(iter(settings))}` must come with a `target`, got none; it is a setting of the loss."
+            )
+        weight_VD, prior_V = self._classes()
+        x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
+        kernel: Any = {"exponent": self.exponent, "softening": self.softening, "prior": prior_V}
+        if target is None:
+            return harmonic_log_probabilities(x, w_VD, **kernel)
+        return harmonic_loss(x, w_VD, target, **kernel, **settings)
+
+    def _classes(self) -> tuple[Tensor, Tensor | None]:
+        """Return centers and prior of the classes, without padding."""
+        return self.weight, self.prior
+
+    def _scaled(self, input: Tensor) -> Tensor:
+        return input if self.scale is None or self.scale == 1 else input * self.scale
+
+    @torch.compiler.disable
+    def _look_at_first_batch(self, input: Tensor) -> None:
+        if input.is_meta or self.weight.is_meta or not input.numel():
+            return
+        if is_traced(input) or is_traced(self.weight):
+            warn_not_found()
+        elif all(0 < one < math.inf for one in self._lengths(input)):  # else the loss will show what is wrong
+            self.find_scale(input)
 
     def distance(self, input: Tensor) -> Tensor:
-        """Return the distance to every center, (..., V). Its gradient is finite everywhere, and 0 at a center."""
-        return safe_sqrt(squared_distance(input, self.weight))
+        """Return the distance to every center, (..., V), in units of the features.
+
+        Its gradient is finite everywhere, and 0 at a center.
+        """
+        return safe_sqrt(squared_distance(self._scaled(input), self._classes()[0])) / (self.scale or 1.0)
 
     def extra_repr(self) -> str:
-        """Return the sizes, the exponent and the softening."""
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"exponent={self._shown_exponent()}, softening={self.softening:g}"
-        )
+        """Return the sizes, the exponent and the softening, and what is not at its default."""
+        scale = "" if self.scale in (None, 1.0) else f", scale={self.scale:g}"
+        return f"{super().extra_repr()}{scale}{'' if self.prior is None else ', prior=True'}"
 
-    def _shown_exponent(self) -> str:
-        if not isinstance(self.exponent, Tensor):
-            return f"{self.exponent:g}"
-        return "learned" if self.exponent.is_meta else f"{self.exponent.detach().item():g}"
+    def _current_settings(self) -> Settings:
+        exponent = math.nan if isinstance(self.exponent, Tensor) else float(self.exponent)
+        return Settings(exponent, self.softening, math.nan if self.scale is None else self.scale)
 
+    def write_settings(self) -> None:
+        """Copy exponent, softening and scale into the buffer that is saved; saving does this by itself."""
+        if not self.settings.is_meta:
+            self.settings = self._current_settings().encode().to(self.settings.device)
 
-class LearnableHarmonicHead(HarmonicHead):
-    r"""A harmonic head that learns its exponent with the centers.
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        # The Python numbers count. A buffer that was averaged, or made by `to_empty`, holds anything.
+        self.write_settings()
+        super()._save_to_state_dict(destination, prefix, keep_vars)
 
-    .. math:: z_j = -\tfrac{n}{2} \log(\|x - w_j\|^2 + a), \qquad n = e^{\nu}
-
-    The parameter is nu = log n (`log_exponent` in the state_dict), so the exponent stays positive.
-
-    >>> sorted(LearnableHarmonicHead(16, 3).state_dict())
-    ['log_exponent', 'weight']
-    """
-
-    def _keep_exponent(self, exponent: float | Tensor) -> None:
-        self._start = float(exponent)
-        # float32 or float64, because half precision would round the exponent by up to one percent.
-        dtype = torch.promote_types(self.weight.dtype, torch.float32)
-        self.log_exponent = nn.Parameter(torch.empty((), device=self.weight.device, dtype=dtype))
-        self.reset_extras()
-
-    def reset_extras(self) -> None:
-        """Reset the exponent to the value that the head was built with."""
-        if "log_exponent" in self._parameters:  # nn.Linear draws its weight before this parameter exists
-            nn.init.constant_(self.log_exponent, math.log(self._start))
-
-    @property
-    def exponent(self) -> Tensor:  # type: ignore[override]  # computed from the parameter, not assigned
-        """The current exponent, 0-d."""
-        return self.log_exponent.exp()
-
-
-class HarmonicLoss(nn.Module):
-    r"""Head and fused loss in one module: `forward(input, target)` returns the harmonic loss.
-
-    .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
-
-    Args:
-        in_features: D.
-        num_classes: V.
-        exponent, softening: as for `HarmonicHead`, the submodule `head`.
-        weight, reduction, ignore_index, label_smoothing, impl, options: as for `harmonic_loss`.
-
-    >>> loss = HarmonicLoss(16, 3)
-    >>> loss(torch.randn(8, 16), torch.randint(3, (8,))).shape
-    torch.Size([])
-    """
-
-    weight: Tensor | None
-
-    def __init__(
+    def _load_from_state_dict(
         self,
-        in_features: int,
-        num_classes: int,
-        *,
-        exponent: float | None = None,
-        softening: float = 0.0,
-        weight: Tensor | None = None,
-        reduction: str = "mean",
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
-        impl: str = "auto",
-        options: LossOptions | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
     ) -> None:
-        super().__init__()
-        check_loss_settings(reduction, impl, label_smoothing)
-        self.head = HarmonicHead(
-            in_features, num_classes, exponent=exponent, softening=softening, device=device, dtype=dtype
+        key = prefix + KEY
+        stored = state_dict.get(key)
+        if stored is None:
+            if prefix + "weight" in state_dict and self.scale is None:
+                self.scale = 1.0  # these centers were trained on features as they are
+        elif not stored.is_meta:
+            self._take_settings(stored, prefix, error_msgs)
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
-        # As in torch's own losses it is not saved, because it belongs to the data and not to the model.
-        self.register_buffer("weight", weight, persistent=False)
-        self.reduction, self.ignore_index, self.label_smoothing = reduction, ignore_index, label_smoothing
-        self.impl, self.options = impl, options
+        if stored is None and key in missing_keys:  # the weights of a Linear, or of an older head
+            missing_keys.remove(key)
 
-    def forward(self, input: Tensor, target: Tensor, *, return_stats: bool = False) -> Tensor | LossOutput:
-        """Return the loss of vectors (..., D) against targets, as `harmonic_loss` does."""
-        return harmonic_loss(
-            input,
-            self.head.weight,
-            target,
-            exponent=self.head.exponent,
-            softening=self.head.softening,
-            weight=self.weight,
-            reduction=self.reduction,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            impl=self.impl,
-            options=self.options,
-            return_stats=return_stats,
-        )
+    def _take_settings(self, stored: Tensor, prefix: str, error_msgs: list[str]) -> None:
+        try:
+            saved = Settings.decode(stored)
+        except ValueError as error:
+            error_msgs.append(f"{prefix or 'head '}{error}")
+            return
+        if other := differences(saved, self._current_settings()):
+            error_msgs.append(
+                f"`{prefix}{KEY}` must be those of this head ({self.extra_repr()}), got {', '.join(other)}; build the "
+                "head with these, or use HarmonicHead.from_state_dict."
+            )
+        elif self.scale is None and not math.isnan(saved.scale):
+            self.scale = saved.scale

@@ -5,6 +5,7 @@ from typing import Any
 
 from harmax.errors import needs
 from harmax.functional import check_softening, resolve_exponent
+from harmax.heads.scale import check_scale
 
 with needs("hf"):
     from transformers import GPT2Config
@@ -20,6 +21,9 @@ class HarmonicGPT2Config(GPT2Config):
         exponent: n, the power of the distance; None means sqrt(n_embd). If it is learned, this is its initial value.
         learn_exponent: whether the exponent is a parameter of the head (`lm_head.log_exponent`).
         softening: a, added to the squared distance.
+        scale: c, the factor on the features; None means that the first batch of training decides. Configurations that
+            were saved without it have 1.
+        prior: whether tokens have a learned log-weight.
         pad_vocab_to_multiple_of: the number of rows of embedding and head is a multiple of this; 1 adds no padding.
         settings: any argument of `transformers.GPT2Config`. `tie_word_embeddings=False` separates the head from the
             embedding.
@@ -34,13 +38,21 @@ class HarmonicGPT2Config(GPT2Config):
     exponent: float | int | None = None
     learn_exponent: bool = False
     softening: float | int = 0.0
+    scale: float | int | None = None
+    prior: bool = False
     pad_vocab_to_multiple_of: int = 64
 
     def __post_init__(self, **settings: Any) -> None:
         resolve_exponent(self.exponent, self.n_embd)
         check_softening(self.softening)
+        check_scale(self.scale)
         check_multiple(self.pad_vocab_to_multiple_of)
         super().__post_init__(**settings)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **settings: Any) -> Any:
+        """Build a configuration from what a config.json holds."""
+        return super().from_dict(read_kernel(config_dict, "exponent", "scale"), **settings)
 
     @property
     def padded_vocab_size(self) -> int:
@@ -52,6 +64,22 @@ class HarmonicGPT2Config(GPT2Config):
     def resolved_exponent(self) -> float:
         """The exponent, or sqrt(n_embd) if it is None."""
         return float(resolve_exponent(self.exponent, self.n_embd))
+
+
+def read_kernel(stored: dict[str, Any], exponent: str, scale: str) -> dict[str, Any]:
+    """Return what a config.json holds about a head; refuse one without an exponent, and fill in a missing scale.
+
+    Args:
+        stored: the file.
+        exponent: the key of the exponent. Its value may be null, which means the square root of the width.
+        scale: the key of the scale. Models that were saved without it take their features as they are.
+    """
+    if exponent not in stored:
+        raise ValueError(
+            f"config.json of a harmonic model must have `{exponent}`, got none, so its probabilities are not known; "
+            "add the exponent that it was trained with (null means the square root of the width)."
+        )
+    return {**stored, scale: stored.get(scale, 1.0)}
 
 
 def check_multiple(multiple: int) -> int:

@@ -15,6 +15,7 @@ def from_gpt2(
     *,
     exponent: float | None = None,
     softening: float = 0.0,
+    scale: float | None = None,
     learn_exponent: bool = False,
     pad_vocab_to_multiple_of: int = 64,
 ) -> HarmonicGPT2LMHeadModel:
@@ -25,7 +26,7 @@ def from_gpt2(
 
     Args:
         gpt2: the model, or a configuration for a model with random weights.
-        exponent, softening, learn_exponent, pad_vocab_to_multiple_of: as in `HarmonicGPT2Config`.
+        exponent, softening, scale, learn_exponent, pad_vocab_to_multiple_of: as in `HarmonicGPT2Config`.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2))
@@ -44,6 +45,7 @@ def from_gpt2(
         **settings,
         exponent=exponent,
         softening=softening,
+        scale=scale,
         learn_exponent=learn_exponent,
         pad_vocab_to_multiple_of=pad_vocab_to_multiple_of,
     )
@@ -56,5 +58,6 @@ def from_gpt2(
     for name in ("transformer.wte.weight", "lm_head.weight"):
         state[name] = fit_rows(state[name], config.padded_vocab_size)
     harmonic.load_state_dict(state)
+    harmonic.match_scale()
     harmonic.generation_config = copy.deepcopy(gpt2.generation_config)
     return harmonic.to(gpt2.device).train(gpt2.training)

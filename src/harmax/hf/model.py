@@ -11,6 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harmax.errors import needs
+from harmax.heads.harmonic import HarmonicHead
+from harmax.heads.scale import length, length_behind, matched_scale
 from harmax.hf.config import HarmonicGPT2Config, check_multiple
 from harmax.hf.head import LearnableTokenHead, TokenHead
 from harmax.kernels.operators import is_traced
@@ -33,12 +35,18 @@ class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
 
     config: HarmonicGPT2Config
     config_class = HarmonicGPT2Config
+    _keys_to_ignore_on_load_missing = (r"lm_head\.settings",)  # models that were saved before heads had settings
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, LearnableTokenHead):
-            init.constant_(module.log_exponent, math.log(self.config.resolved_exponent))
+        if isinstance(module, HarmonicHead):
+            init.normal_(module.weight, std=self.config.initializer_range)
+            if module.prior is not None:
+                init.zeros_(module.prior)
+            if isinstance(module, LearnableTokenHead):
+                init.constant_(module.log_exponent, math.log(self.config.resolved_exponent))
+            module.write_settings()
 
     def resize_token_embeddings(
         self,
@@ -116,10 +124,23 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
             rows=config.padded_vocab_size,
             exponent=config.exponent,
             softening=config.softening,
+            scale=config.scale,
+            prior=config.prior,
         )
         self.post_init()
         # transformers derives this from the name of the class. The Trainer needs it to count shifted labels correctly.
         self.loss_type = "ForCausalLM"
+        self.match_scale()
+
+    def match_scale(self) -> None:
+        """Give the head the scale that suits its initial weights, unless the configuration has one.
+
+        The last norm gives all features one length, so no batch is needed.
+        """
+        norm = self.transformer.ln_f
+        if self.config.scale is None and not self.lm_head.weight.is_meta:
+            lengths = length_behind(norm, self.config.n_embd), length(self.lm_head.token_weight)
+            self.lm_head.scale = matched_scale(self.config.resolved_exponent, self.config.n_embd, *lengths)
 
     @can_return_tuple
     def forward(
@@ -185,10 +206,15 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
             cross_attentions=outputs.cross_attentions,
         )
 
+    def save_pretrained(self, *arguments: Any, **options: Any) -> None:
+        """Save the model; a scale that the first batch decided becomes part of its configuration."""
+        self.config.scale = self.lm_head.scale
+        super().save_pretrained(*arguments, **options)
+
     def _loss(self, hidden: Tensor, target: Tensor, items: int | Tensor | None) -> Tensor:
         if items is None:
-            return self.lm_head.loss(hidden, target, ignore_index=IGNORED)
-        total = self.lm_head.loss(hidden, target, reduction="sum", ignore_index=IGNORED)
+            return self.lm_head(hidden, target, ignore_index=IGNORED)
+        total = self.lm_head(hidden, target, reduction="sum", ignore_index=IGNORED)
         return total / (items.to(total.device) if isinstance(items, Tensor) else items)
 
     def _check_tokens(self, input_ids: Tensor | None) -> None:

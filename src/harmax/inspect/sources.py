@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from harmax.heads import HarmonicHead
+from harmax.heads import CenterHead
 from harmax.plugins import plugins
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Classifier:
 
     dataset: str
     """What it was trained on: a key of `IMAGES`, "folder" or "generated"."""
-    head: HarmonicHead
+    head: CenterHead
     model: nn.Module | None
     """Computes the features. None: the input of the head is the pixels."""
     prepare: Callable[[Tensor], Tensor]

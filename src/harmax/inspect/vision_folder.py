@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import nn
 
-from harmax.heads import HarmonicHead
+from harmax.heads import CenterHead
 from harmax.inspect.sources import Classifier, Source
 
 PREPARATION = "preparation.json"
@@ -39,7 +39,7 @@ class VisionFolder(Source):
             )
         model, preparation = load_classifier(self.model)
         head = model.classifier[1]
-        if not isinstance(head, HarmonicHead):
+        if not isinstance(head, CenterHead):
             raise ValueError(
                 f"FOLDER must hold a classifier with a harmonic head, got {str(self.model)!r} with a "
                 f"{type(head).__name__}, which has no prototypes; train one with `harmax vision --head harmonic`."

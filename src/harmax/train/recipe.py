@@ -1,8 +1,9 @@
 """What the training loop has to know about a task: its data, its model, one update, one evaluation."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 from torch import Tensor, nn
@@ -41,6 +42,8 @@ class Recipe(ABC):
     """Name of the task in checkpoints."""
     alterable: ClassVar[tuple[str, ...]]
     """Fields of the specification that --change-schedule may alter when resuming."""
+    meant_before: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Fields of the specification that older checkpoints do not have, with what these checkpoints meant."""
     logs_checkpoints: ClassVar[bool]
     """Whether every checkpoint comes with a line of metrics."""
 

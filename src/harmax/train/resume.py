@@ -88,7 +88,7 @@ def _check_spec(checkpoint: Checkpoint, state: dict[str, Any], recipe: Recipe, c
             f"{where!r} is a checkpoint of a {state['task']} model, and this run trains a {recipe.task} model; name "
             "another output folder."
         )
-    theirs, ours = state["spec"], recipe.spec.identity
+    theirs, ours = {**recipe.meant_before, **state["spec"]}, recipe.spec.identity
     different = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
     others = [name for name in different if name not in recipe.alterable]
     if others or (different and not change_schedule):

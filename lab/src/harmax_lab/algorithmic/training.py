@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 
 from harmax.environment import cores
-from harmax.heads import LearnableHarmonicHead
+from harmax.heads import LearnedExponent
 from harmax_lab.algorithmic.protocols import POWERED, Settings
 from harmax_lab.ensemble import Ensemble, History, Job, Plan, fit_all
 from harmax_lab.ensemble.plan import CURVES
@@ -74,7 +74,7 @@ def train(
             if weight is not None:
                 kept = weight.detach()[None, task_of(cell).shown].numpy()
                 result = replace(result, arrays={**result.arrays, "centers": kept})
-            if isinstance(trained.head, LearnableHarmonicHead):
+            if isinstance(trained.head, LearnedExponent):
                 result = replace(result, metrics={**result.metrics, "exponent": trained.head.exponent.item()})
             yield cell, result
 

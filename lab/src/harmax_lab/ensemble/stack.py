@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from harmax.environment import choose_device
-from harmax.heads import HarmonicHead
+from harmax.heads import CenterHead
 from harmax_lab.losses import LossHead
 
 Build = Callable[[], nn.Module]
@@ -174,7 +174,7 @@ def exponent_names(model: nn.Module) -> list[str]:
     names = [
         f"{name}.exponent" if name else "exponent"
         for name, module in model.named_modules()
-        if isinstance(module, HarmonicHead) and isinstance(module.exponent, float | int)
+        if isinstance(module, CenterHead) and isinstance(module.exponent, float | int)
     ]
     if not names:
         raise ValueError("`exponent` must be None for a model without a harmonic head of fixed exponent, got numbers.")

@@ -143,6 +143,7 @@ def pretrain_spec(
     names = {field.name for field in fields(TrainingSpec)} & {field.name for field in fields(PretrainSpec)}
     shared = {name: getattr(spec, name) for name in names}
     own = {"data": data, "generated": data is None, "lr": lr, "min_lr": spec.final_lr * lr, "seed": seed, "keep": 1}
+    own["scale"] = 1.0  # features as they are, as the published models were trained
     return PretrainSpec(**{**shared, **own, **arm})
 
 

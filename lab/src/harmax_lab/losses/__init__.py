@@ -8,14 +8,17 @@ includes all of `harmax.heads.HEADS`. The paper's ablation is "linear" (dot, sof
 
 from torch import nn
 
-from harmax.heads import HEADS
+from harmax.heads import HEADS, CenterHead, LearnedExponent
 from harmax_lab.losses.angles import ArcFaceHead, CosFaceHead, LargeMarginHead, NormFaceHead
 from harmax_lab.losses.base import LossHead, WithLoss, training_loss
 from harmax_lab.losses.features import CenterLossHead, ContrastiveHead, InfoNCEHead, SupConHead
 from harmax_lab.losses.normalizers import DisMaxHead, IsoMaxPlusHead, SphericalHead, StableMaxHead
 
-LOSSES: dict[str, type[nn.Linear]] = {
+LOSSES: dict[str, type[nn.Module]] = {
     **HEADS,
+    # The paper's layer: logits, from features as they are.
+    "harmonic": CenterHead,
+    "learnable": LearnedExponent,
     "spherical": SphericalHead,
     "stablemax": StableMaxHead,
     "normface": NormFaceHead,

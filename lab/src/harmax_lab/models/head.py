@@ -9,7 +9,7 @@ from harmax.errors import unknown
 from harmax_lab.losses import LOSSES
 
 
-def make_head(name: str, width: int, vocabulary: int, **options: Any) -> nn.Linear:
+def make_head(name: str, width: int, vocabulary: int, **options: Any) -> nn.Module:
     """Build a head of the registry of losses, or say which names are near."""
     if name not in LOSSES:
         raise ValueError(unknown("head", name, LOSSES))

@@ -50,6 +50,7 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
                 model,
                 exponent=spec.exponent,
                 softening=spec.softening,
+                scale=spec.scale,
                 learn_exponent=spec.learn_exponent,
                 pad_vocab_to_multiple_of=ROWS_MULTIPLE,
             ).train()
@@ -78,8 +79,10 @@ class NextTokenLoss(nn.Module):
         """Sum the losses, float32."""
         hidden_BTD = self._hidden(inputs_BT)
         if self.harmonic:
-            head = self.model.lm_head
-            return head.loss(hidden_BTD, targets_BT, reduction="sum", ignore_index=IGNORED, impl=self.impl)
+            loss: Tensor = self.model.lm_head(
+                hidden_BTD, targets_BT, reduction="sum", ignore_index=IGNORED, impl=self.impl
+            )
+            return loss
         logits_BTV = self.model.lm_head(hidden_BTD)[..., : self.vocab].float()
         if self.scale != 1:
             logits_BTV = self.scale * logits_BTV

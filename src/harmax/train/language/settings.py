@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from harmax.errors import unknown
 from harmax.functional import check_softening, resolve_exponent
+from harmax.heads.scale import check_scale
 from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches
 
 HEADS = ("harmonic", "linear", "gaussian")
@@ -24,6 +25,9 @@ FREE = (
     "checkpoint_every",
     "keep",
 )
+
+# What checkpoints mean that were written before the field existed.
+MEANT_BEFORE = {"scale": 1.0}
 
 # Fields that --change-schedule may alter when resuming.
 ALTERABLE = ("lr", "min_lr", "warmup", "decay_steps", "betas", "weight_decay", "clip")
@@ -48,6 +52,9 @@ class PretrainSpec:
     """Learn the exponent, starting from `exponent`."""
     softening: float = 0.0
     """Number added to the squared distance in the harmonic head."""
+    scale: float | None = None
+    """Factor on the features of the harmonic head. Default: the one that matches their length to that of the centers at
+    the start, see HarmonicHead.find_scale. 1: features as they are."""
     tied: bool = True
     """Use one matrix for the embedding and the head."""
 
@@ -136,6 +143,7 @@ class PretrainSpec:
             raise ValueError(f"`learn_exponent` must go with the harmonic head, got the {self.head} one; leave it out.")
         resolve_exponent(self.exponent, self.n_embd)
         check_softening(self.softening)
+        check_scale(self.scale)
 
     @property
     def end_of_decay(self) -> int:

@@ -25,7 +25,7 @@ from harmax.train.language.cautions import find_cautions
 from harmax.train.language.cost import peak_flops
 from harmax.train.language.model import IGNORED, save_model
 from harmax.train.language.schedule import learning_rate
-from harmax.train.language.settings import ALTERABLE, PretrainSpec
+from harmax.train.language.settings import ALTERABLE, MEANT_BEFORE, PretrainSpec
 from harmax.train.language.step import LanguageStep
 from harmax.train.language.text import open_text
 from harmax.train.loop import train
@@ -44,7 +44,7 @@ class LanguageRecipe(Recipe):
         world: the processes that train it.
     """
 
-    task, alterable, logs_checkpoints = "language", ALTERABLE, True
+    task, alterable, meant_before, logs_checkpoints = "language", ALTERABLE, MEANT_BEFORE, True
     spec: PretrainSpec
     step: LanguageStep
     model: "GPT2LMHeadModel"

@@ -81,7 +81,7 @@ class HarmaxResNetForImageClassification(ResNetForImageClassification):
         if config.head == "harmonic":
             linear: Any = self.classifier[1]
             self.classifier[1] = HarmonicHead(
-                config.features, linear.out_features, exponent=config.exponent, softening=config.softening
+                config.features, linear.out_features, exponent=config.exponent, softening=config.softening, scale=1.0
             )
 
 

@@ -1,0 +1,69 @@
+"""The settings of a head as whole numbers, so that they are saved with its weights and come back exactly.
+
+A float buffer would not do: a cast of the model to bfloat16 turns 27.71 into 27.75. The bits of a float64, stored as an
+int64, survive casts, safetensors and quantizers. The head computes with its Python numbers. The buffer is their copy.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+KEY = "settings"
+"""Name of the buffer, and so the last part of its key in a state_dict."""
+
+
+class Settings(NamedTuple):
+    """What a head needs beside its parameters."""
+
+    exponent: float
+    """NaN where the exponent is a parameter."""
+    softening: float
+    scale: float
+    """The factor on the features; NaN while it is not known."""
+
+    def encode(self) -> Tensor:
+        """Return the numbers as int64, (3,).
+
+        >>> Settings(27.71, 0.0, 1.0).encode().dtype
+        torch.int64
+        """
+        return torch.tensor(self, dtype=torch.float64).view(torch.int64)
+
+    @classmethod
+    def decode(cls, stored: Tensor) -> "Settings":
+        """Read what `encode` wrote; refuse anything else.
+
+        >>> Settings.decode(Settings(27.71, 0.0, 1.0).encode()).exponent
+        27.71
+        """
+        if stored.dtype != torch.int64 or stored.shape != (len(cls._fields),):
+            raise ValueError(
+                f"the settings of a harmonic head must be {len(cls._fields)} int64 numbers, got {stored.dtype} of "
+                f"shape {tuple(stored.shape)}; save the head again with this version of harmax."
+            )
+        found = cls(*stored.detach().cpu().contiguous().view(torch.float64).tolist())
+        sound = (math.isnan(found.exponent) or 0 < found.exponent < math.inf) and 0 <= found.softening < math.inf
+        if not sound or not (math.isnan(found.scale) or 0 < found.scale < math.inf):
+            raise ValueError(
+                f"the settings of a harmonic head must hold an exponent, a softening and a scale, got {tuple(found)}; "
+                "something has changed them, such as an average of checkpoints."
+            )
+        return found
+
+
+def differences(saved: Settings, built: Settings) -> list[str]:
+    """List the settings that a state_dict and a head do not share; a scale that the head does not know is no conflict.
+
+    >>> differences(Settings(56.0, 0.0, 1.0), Settings(4.0, 0.0, 1.0))
+    ['exponent=56']
+    """
+
+    def differ(one: float, other: float) -> bool:
+        return not (one == other or (math.isnan(one) and math.isnan(other)))
+
+    names = [name for name in ("exponent", "softening") if differ(getattr(saved, name), getattr(built, name))]
+    if not math.isnan(built.scale) and not math.isnan(saved.scale) and saved.scale != built.scale:
+        names.append("scale")
+    return [f"{name}={getattr(saved, name):.17g}" for name in names]
