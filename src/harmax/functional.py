@@ -43,6 +43,7 @@ def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float
     if exponent is None:
         return math.sqrt(in_features)
     if isinstance(exponent, Tensor):
+        _check_tensor("exponent", exponent)
         if exponent.dim() != 0 or exponent.dtype not in DTYPES:
             raise ValueError(
                 f"`exponent` must be a number or a 0-d floating tensor, got shape {tuple(exponent.shape)} of "
@@ -100,6 +101,15 @@ def _check_device(name: str, tensor: Tensor, input: Tensor) -> None:
         raise ValueError(
             f"`{name}` must be on the device of `input` ({input.device}), got {tensor.device}; move one of them with "
             ".to(...)."
+        )
+
+
+def _check_exponent_device(exponent: float | Tensor | None, name: str, values: Tensor) -> None:
+    """Refuse an exponent without a value. A number may lie on the CPU, whichever device the other tensors are on."""
+    if isinstance(exponent, Tensor) and exponent.device.type == "meta" != values.device.type:
+        raise ValueError(
+            f"`exponent` must have a value, like `{name}` ({values.device}), got a tensor on meta; pass a number or a "
+            "tensor on a real device."
         )
 
 
@@ -170,6 +180,7 @@ def harmonic_logits(
     tensor([0.6667, 0.3333])
     """
     x_BD, w_VD = _flat(input, weight)
+    _check_exponent_device(exponent, "input", input)
     exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
     z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent)
     return z_BV.reshape(*input.shape[:-1], weight.shape[0])
@@ -192,6 +203,7 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
         raise TypeError("`exponent` must be a number, got None; a distance has no width to derive a default from.")
     resolved = resolve_exponent(exponent, 1)
     _check_floating("distance", distance)
+    _check_exponent_device(exponent, "distance", distance)
     if distance.device.type == "cpu" and not is_traced(distance) and (distance < 0).any():
         raise ValueError(f"`distance` must not be negative, got {distance.min().item()}; pass a norm.")
     d = distance.to(torch.promote_types(distance.dtype, torch.float32)).movedim(dim, -1)
@@ -266,7 +278,7 @@ def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> No
     """Refuse a reduction, an implementation or a label smoothing that `harmonic_loss` does not know."""
     if reduction not in REDUCTIONS:
         raise ValueError(unknown("reduction", reduction, REDUCTIONS))
-    if impl != "auto" and impl not in IMPLS:
+    if impl != "auto" and impl not in tuple(IMPLS):  # a tuple also answers for a list
         raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
     if not 0.0 <= _number("label_smoothing", label_smoothing) <= 1.0:
         raise ValueError(
@@ -360,6 +372,9 @@ def harmonic_loss(
         )
     softening = check_softening(softening)
     x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
+    _check_exponent_device(exponent, "input", input)
+    if not hasattr(ignore_index, "__index__"):
+        raise TypeError(f"`ignore_index` must be a whole number, got {ignore_index!r}; pass an int.")
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
@@ -392,6 +407,8 @@ def _check_class_weight(weight: Tensor | None, classes: int, input: Tensor) -> N
     if weight is None:
         return
     _check_tensor("weight", weight)
+    if weight.is_complex() or (weight.is_floating_point() and weight.dtype not in DTYPES):
+        raise TypeError(f"`weight` must hold real numbers, got {weight.dtype}; convert it with .float().")
     _check_device("weight", weight, input)
     if tuple(weight.shape) != (classes,):
         raise ValueError(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harmax.kernels import chunked
 from harmax.kernels.eager import counted
-from harmax.kernels.operators import is_traced, tracks_gradient, with_rules, with_true_products
+from harmax.kernels.operators import is_traced, refuse_mixed_meta, tracks_gradient, with_rules, with_true_products
 from harmax.kernels.problem import Block, Engine, LossOutput, Problem, Result, Scale, Wanted
 
 
@@ -74,7 +74,10 @@ def _loss_op(
 
 
 @_loss_op.register_fake
-def _(x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
+def _(
+    x_BD: Tensor, w_VD: Tensor, target: Tensor, exponent: Tensor, weight_V: Tensor | None, *args: Any
+) -> tuple[Tensor, ...]:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, target=target, exponent=exponent, weight_V=weight_V)
     reduction, _, _, _, want_x, want_w, _ = args[-7:]
     wide = _wide(x_BD.dtype)
     row_B, scalar = x_BD.new_empty(x_BD.shape[0], dtype=wide), x_BD.new_empty((), dtype=wide)
@@ -113,7 +116,16 @@ def _gradient_op(
 
 
 @_gradient_op.register_fake
-def _(scale_B: Tensor, x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
+def _(
+    scale_B: Tensor,
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    *args: Any,
+) -> tuple[Tensor, ...]:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, scale_B=scale_B, target=target, exponent=exponent, weight_V=weight_V)
     want_x, want_w, _ = args[-3:]
     return (
         x_BD.new_empty(x_BD.shape if want_x else 0),
@@ -129,6 +141,7 @@ def _scale_op(gradient: Tensor, upstream: Tensor) -> Tensor:
 
 @_scale_op.register_fake
 def _(gradient: Tensor, upstream: Tensor) -> Tensor:
+    refuse_mixed_meta(gradient=gradient, upstream=upstream)
     return torch.empty_like(gradient)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmax.kernels.operators import with_rules, with_true_products, without_autocast
+from harmax.kernels.operators import refuse_mixed_meta, with_rules, with_true_products, without_autocast
 
 NEAR = 0.05
 """A pair is near when s <= NEAR (|x|^2 + |w|^2). For other pairs float32 products are right to a few 1e-7."""
@@ -111,6 +111,7 @@ def _distance_op(x_BD: Tensor, w_VD: Tensor) -> Tensor:
 
 @_distance_op.register_fake
 def _(x_BD: Tensor, w_VD: Tensor) -> Tensor:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD)
     return x_BD.new_empty(x_BD.shape[0], w_VD.shape[0])
 
 
@@ -129,6 +130,7 @@ def _gradient_op(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tupl
 
 @_gradient_op.register_fake
 def _(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, g_BV=g_BV, s_BV=s_BV)
     return torch.empty_like(x_BD), torch.empty_like(w_VD)
 
 
