@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harmax.kernels.distance import add_pair_gradients, find_near, pair_distances, recentered, squared_norm
+from harmax.kernels.distance import add_pair_gradients, center_norm, find_near, pair_distances, recentered, squared_norm
 from harmax.kernels.eager import above_floor, absolute_floor, counted, smoothed_probabilities
 from harmax.kernels.problem import Block, LossOptions, Problem, Result, Scale, Wanted
 
@@ -101,8 +101,8 @@ class Sweep:
 
     def __init__(self, problem: Problem, wanted: Wanted, scale_B: Tensor) -> None:
         self.problem, self.wanted, self.scale_B = problem, wanted, scale_B
-        self.x_BD, self.w_VD = recentered(problem.x_BD, problem.w_VD)
-        self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), squared_norm(self.w_VD)
+        self.x_BD, self.w_VD, self.infinite_V = recentered(problem.x_BD, problem.w_VD)
+        self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), center_norm(self.w_VD, self.infinite_V)
         self.half_exponent = 0.5 * problem.exponent
         self.indexed = not problem.target.is_floating_point()
 
@@ -207,6 +207,8 @@ class Sweep:
         problem = self.problem
         x_norm_C = self.x_norm_B[rows]
         torch.add(self.w_norm_V, s_CV, alpha=-2, out=s_CV).add_(x_norm_C[:, None])
+        if self.infinite_V is not None:
+            s_CV[:, self.infinite_V] = torch.inf
         near = find_near(s_CV, x_norm_C, self.w_norm_V)
         lines, columns = near
         if targets.index_C is not None:
