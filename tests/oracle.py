@@ -27,20 +27,27 @@ class Oracle(NamedTuple):
     dx_slack: Tensor
     dw_slack: Tensor
     """Per row and per class, how far a relative error of 1 in every term could move the gradient."""
+    dexponent: Tensor
+    dprior: Tensor
+    dexponent_slack: Tensor
+    dprior_slack: Tensor
     rounding: float
     """How far the oracle's own logits may be off: it takes logsumexp - z, which the code under test does not."""
 
 
-def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", **options) -> Oracle:
+def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", prior=None, **options) -> Oracle:
     """Loss and gradients in float64, every difference formed; `options` go to F.cross_entropy."""
-    x, w = (tensor.detach().double().requires_grad_() for tensor in (x, w))
+    prior = torch.zeros(len(w)) if prior is None else prior
+    x, w, n, prior = (
+        torch.as_tensor(v, dtype=torch.float64).detach().requires_grad_() for v in (x, w, exponent, prior)
+    )
     options = {key: value.double() if isinstance(value, Tensor) else value for key, value in options.items()}
     target = target.double() if target.is_floating_point() else target
     s = (x[:, None] - w).square().sum(-1)
-    z = -0.5 * exponent * (s + softening).log()
+    z = prior - 0.5 * n * (s + softening).log()
     rows = F.cross_entropy(z, target, reduction="none", **options)
     loss = F.cross_entropy(z, target, reduction=reduction, **options)
-    dx, dw = torch.autograd.grad(loss.sum(), (x, w))
+    dx, dw, dn, dprior = torch.autograd.grad(loss.sum(), (x, w, n, prior))
     with torch.no_grad():
         p = z.softmax(-1)
         weight = options.get("weight", torch.ones(len(w), dtype=torch.float64))
@@ -56,10 +63,17 @@ def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", **optio
             share = share * kept[:, None]
         mass = share.sum(-1, keepdim=True)
         scale = 1.0 if reduction != "mean" else 1 / (len(x) if target.is_floating_point() else count.sum())
-        size = scale * (share + mass * p) * 0.5 * exponent / (s + softening) * 2 * s.sqrt()
+        moved = scale * (share + mass * p)
+        size = moved * 0.5 * exponent / (s + softening) * 2 * s.sqrt()
+        behind = prior.gather(0, z.argmax(1))[:, None] - prior
+        behind = behind.abs().nan_to_num(posinf=0.0)
         slack = exponent * ((share - mass * p).abs().sum(-1) + rows.abs() / max(exponent, 1.0))
-        rounding = 1e-15 * (1 + z.abs().max().item())
-    return Oracle(loss.detach(), dx, dw, slack, size.sum(1), size.sum(0), rounding)
+        slack = slack + ((share - mass * p) * behind).abs().sum(-1)
+        reach = ((s + softening) / (s + softening).gather(1, z.argmax(1)[:, None])).log().abs()
+        finite = z[z > -torch.inf]
+        rounding = 1e-15 * (1 + finite.abs().max().item() + prior[prior > -torch.inf].abs().max().item())
+    slacks = ((moved * reach).sum(), moved.sum(0))
+    return Oracle(loss.detach(), dx, dw, slack, size.sum(1), size.sum(0), dn, dprior, *slacks, rounding)
 
 
 def assert_matches(want: Oracle, loss, dx, dw, *, options, unit, gradient_unit=0.0, smallest=1e-36):
@@ -67,9 +81,22 @@ def assert_matches(want: Oracle, loss, dx, dw, *, options, unit, gradient_unit=0
     slack = want.slack if options["reduction"] == "none" else want.slack.sum()
     assert ((loss - want.loss).abs() <= unit * slack + len(dx) * want.rounding).all()
     for got, right, room in ((dx, want.dx, want.dx_slack), (dw, want.dw, want.dw_slack)):
-        bound = (4 * unit * (1 + options["exponent"]) + want.rounding) * room[:, None]
+        prior = options.get("prior")
+        spread = 0.0 if prior is None else prior[prior > -torch.inf].abs().max().item()
+        bound = (4 * unit * (1 + options["exponent"] + spread) + want.rounding) * room[:, None]
         reachable = right.abs() < torch.finfo(got.dtype).max / 2
         assert ((got.double() - right).abs() <= bound + gradient_unit * right.abs() + smallest)[reachable].all()
+
+
+def assert_prior_gradients_match(want: Oracle, dexponent, dprior, *, options, unit):
+    """Compare the gradients of the exponent and of the prior with the oracle, as `assert_matches` does the others."""
+    spread = options["prior"][options["prior"] > -torch.inf].abs().max().item()
+    relative = 4 * unit * (1 + options["exponent"] + spread) + want.rounding
+    for got, right, room in (
+        (dprior, want.dprior, want.dprior_slack),
+        (dexponent, want.dexponent, want.dexponent_slack),
+    ):
+        assert ((got.double() - right).abs() <= relative * room + 1e-36).all()
 
 
 def assert_right_next_to_a_center(compute, exponent: float, gap: float, right: bool) -> None:
@@ -152,3 +179,17 @@ def problems(draw, dtypes=tuple(UNIT), probabilities=True):
     if rows > 1 and draw(st.booleans()):
         target[0] = -100
     return x, w, target, options
+
+
+@st.composite
+def problems_with_prior(draw, **choices):
+    """Problems with a prior, weak or strong, that may leave out classes that are no target."""
+    x, w, target, options = draw(problems(**choices))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    prior = draw(st.sampled_from([0.1, 3.0, 30.0, 300.0])) * torch.randn(len(w), generator=generator, dtype=wide)
+    if draw(st.booleans()) and not options["label_smoothing"] and not target.is_floating_point():
+        left_out = torch.rand(len(w), generator=generator) < 0.3
+        left_out[target.clamp(min=0)] = False
+        prior[left_out] = -torch.inf
+    return x, w, target, {**options, "prior": prior}

@@ -71,6 +71,7 @@ def test_gradcheck():
 
 x, w, target = torch.randn(4, 6), torch.randn(5, 6), torch.tensor([0, 1, 2, 3])
 eight_bits = torch.float8_e4m3fn
+no_value = torch.tensor(2.0, device="meta")
 
 
 def nested():
@@ -101,6 +102,12 @@ def loss(input=x, linear_weight=w, target=target, **settings):
         (lambda: loss(exponent="two"), "`exponent` must be a number, got 'two'"),
         (lambda: loss(softening="a"), "`softening` must be a number, got 'a'"),
         (lambda: loss(options={"chunk_rows": 2}), "`options` must be a LossOptions, got dict"),
+        (lambda: loss(exponent=[2.0]), r"`exponent` must be a number, got \[2.0\]"),
+        (lambda: loss(exponent=torch.tensor(2.0).to_sparse()), "`exponent` must be a dense tensor"),
+        (lambda: loss(weight=torch.ones(5).to(eight_bits)), r"`weight` must hold real numbers, got torch.float8"),
+        (lambda: loss(weight=torch.ones(5) + 1j), "`weight` must hold real numbers, got torch.complex64"),
+        (lambda: loss(ignore_index=[1]), r"`ignore_index` must be a whole number, got \[1\]"),
+        (lambda: loss(ignore_index=1.0), "`ignore_index` must be a whole number, got 1.0"),
         (lambda: harmonic_logits([[1.0]], w), "`input` must be a tensor, got list"),
         (lambda: harmax(torch.tensor([1, 2]), 1.0), "`distance` must be a .*float32.*got torch.int64"),
         (lambda: harmax([1.0, 2.0], 1.0), "`distance` must be a tensor, got list"),
@@ -128,6 +135,7 @@ def test_a_wrong_type_is_named(call, message):
         (lambda: loss(exponent=torch.tensor(-1.0)), "`exponent` must be a positive number.*got -1.0"),
         (lambda: loss(reduction="average"), "`reduction` must be one of mean, sum, none, got 'average'"),
         (lambda: loss(impl="chunk"), "`impl` must be one of auto, eager, chunked.*did you mean 'chunked'"),
+        (lambda: loss(impl=["eager"]), r"`impl` must be one of auto, eager, chunked, triton, got \['eager'\]"),
         (lambda: loss(impl=None), "`impl` must be one of auto, eager, chunked, triton, got None"),
         (lambda: loss(label_smoothing=1.5), "`label_smoothing` must be .*0 to 1, got 1.5"),
         (
@@ -136,6 +144,11 @@ def test_a_wrong_type_is_named(call, message):
         ),
         (lambda: loss(target=target.to("meta")), "`target` must be on the device of `input`"),
         (lambda: loss(weight=torch.ones(5, device="meta")), "`weight` must be on the device of `input`"),
+        (lambda: harmonic_logits(x, w.to("meta")), r"`weight` must be on the device of `input` \(cpu\), got meta"),
+        (lambda: squared_distance(x, w.to("meta")), r"`weight` must be on the device of `input` \(cpu\), got meta"),
+        (lambda: loss(exponent=no_value), r"`exponent` must have a value, like `input` \(cpu\), got a tensor on meta"),
+        (lambda: harmonic_logits(x, w, exponent=no_value), "`exponent` must have a value, like `input`"),
+        (lambda: harmax(torch.ones(3), no_value), "`exponent` must have a value, like `distance`"),
         (lambda: harmax(torch.tensor([-1.0, 2.0]), 2.0), "`distance` must not be negative, got -1.0"),
         (lambda: harmax(torch.ones(2), 0.0), "`exponent` must be a positive"),
         (lambda: LossOptions(chunk_rows=0), "`chunk_rows` must be .*got 0"),

@@ -43,6 +43,7 @@ def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float
     if exponent is None:
         return math.sqrt(in_features)
     if isinstance(exponent, Tensor):
+        _check_tensor("exponent", exponent)
         if exponent.dim() != 0 or exponent.dtype not in DTYPES:
             raise ValueError(
                 f"`exponent` must be a number or a 0-d floating tensor, got shape {tuple(exponent.shape)} of "
@@ -103,6 +104,15 @@ def _check_device(name: str, tensor: Tensor, input: Tensor) -> None:
         )
 
 
+def _check_exponent_device(exponent: float | Tensor | None, name: str, values: Tensor) -> None:
+    """Refuse an exponent without a value. A number may lie on the CPU, whichever device the other tensors are on."""
+    if isinstance(exponent, Tensor) and exponent.device.type == "meta" != values.device.type:
+        raise ValueError(
+            f"`exponent` must have a value, like `{name}` ({values.device}), got a tensor on meta; pass a number or a "
+            "tensor on a real device."
+        )
+
+
 def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = True) -> tuple[Tensor, Tensor]:
     """Check vectors and centers and return them as matrices; with `wide` both in one dtype, float32 or float64."""
     _check_floating("input", input)
@@ -151,27 +161,43 @@ def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
 
 
 def harmonic_logits(
-    input: Tensor, weight: Tensor, *, exponent: float | Tensor | None = None, softening: float = 0.0
+    input: Tensor,
+    weight: Tensor,
+    *,
+    exponent: float | Tensor | None = None,
+    softening: float = 0.0,
+    prior: Tensor | None = None,
 ) -> Tensor:
     r"""Return logits whose softmax is HarMax.
 
-    .. math:: z_{ij} = -\tfrac{n}{2} \log(\|x_i - w_j\|^2 + a)
+    .. math:: z_{ij} = b_j - \tfrac{n}{2} \log(\|x_i - w_j\|^2 + a)
 
     Args:
         input: vectors x, (..., D).
         weight: centers w, (V, D).
         exponent: n, the power of the distance; None means sqrt(D).
         softening: a, added to the squared distance. Above 0 the kernel is Student's t.
+        prior: b, the logarithm of a weight per class, (V,). -inf leaves a class out. None means equal weights.
 
     Returns:
-        Logits, (..., V), float32 or float64. They are always finite: a distance of zero counts as a tiny distance.
+        Logits, (..., V), float32 or float64. They are finite: a distance of zero counts as a tiny distance. Only a
+        class that the prior leaves out has -inf.
 
-    >>> harmonic_logits(torch.tensor([0.0]), torch.tensor([[1.0], [2.0]]), exponent=1).softmax(-1)
+    >>> x, centers = torch.tensor([0.0]), torch.tensor([[1.0], [2.0]])
+    >>> harmonic_logits(x, centers, exponent=1).softmax(-1)
     tensor([0.6667, 0.3333])
+
+    Class 1 is four times as frequent:
+
+    >>> harmonic_logits(x, centers, exponent=1, prior=torch.tensor([1.0, 4.0]).log()).softmax(-1)
+    tensor([0.3333, 0.6667])
     """
     x_BD, w_VD = _flat(input, weight)
+    _check_exponent_device(exponent, "input", input)
     exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
-    z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent)
+    prior = _checked_prior(prior, weight.shape[0], input)
+    prior_V = None if prior is None else prior.to(x_BD.dtype)
+    z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
     return z_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
@@ -192,6 +218,7 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
         raise TypeError("`exponent` must be a number, got None; a distance has no width to derive a default from.")
     resolved = resolve_exponent(exponent, 1)
     _check_floating("distance", distance)
+    _check_exponent_device(exponent, "distance", distance)
     if distance.device.type == "cpu" and not is_traced(distance) and (distance < 0).any():
         raise ValueError(f"`distance` must not be negative, got {distance.min().item()}; pass a norm.")
     d = distance.to(torch.promote_types(distance.dtype, torch.float32)).movedim(dim, -1)
@@ -266,7 +293,7 @@ def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> No
     """Refuse a reduction, an implementation or a label smoothing that `harmonic_loss` does not know."""
     if reduction not in REDUCTIONS:
         raise ValueError(unknown("reduction", reduction, REDUCTIONS))
-    if impl != "auto" and impl not in IMPLS:
+    if impl != "auto" and impl not in tuple(IMPLS):  # a tuple also answers for a list
         raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
     if not 0.0 <= _number("label_smoothing", label_smoothing) <= 1.0:
         raise ValueError(
@@ -285,6 +312,7 @@ class LossSettings(TypedDict, total=False):
     label_smoothing: float
     impl: str
     options: LossOptions | None
+    prior: Tensor | None
 
 
 @overload
@@ -322,11 +350,13 @@ def harmonic_loss(
     label_smoothing: float = 0.0,
     impl: str = "auto",
     options: LossOptions | None = None,
+    prior: Tensor | None = None,
     return_stats: bool = False,
 ) -> Tensor | LossOutput:
     r"""Return the harmonic loss of vectors against class centers. It never stores a large (tokens, classes) matrix.
 
-    .. math:: \ell = \log \sum_j (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad s_j = \|x - w_j\|^2
+    .. math:: \ell = \log \sum_j e^{b_j - b_c} (s_j + a)^{-n/2} + \tfrac{n}{2} \log(s_c + a), \qquad
+        s_j = \|x - w_j\|^2
 
     The value is ``F.cross_entropy(harmonic_logits(input, linear_weight), target)`` with the class dimension last.
     Targets, class weights, smoothing and reductions mean the same as there. A small loss keeps its relative precision.
@@ -343,8 +373,11 @@ def harmonic_loss(
         label_smoothing: share of the target that is spread evenly over all classes, 0 to 1.
         impl: a name in `harmax.kernels.IMPLS`, or "auto". `harmax doctor` reports what "auto" chooses and why.
         options: how to compute; see `LossOptions`.
+        prior: b, the logarithm of a weight per class, (V,). It may require a gradient. Adding one number to all of them
+            changes nothing. -inf leaves a class out; as a target, or with label smoothing, its loss is infinite. None
+            means equal weights.
         return_stats: also return two statistics per row, without gradient: the log-sum-exp of the logits, and whether
-            the nearest center is the center of the target.
+            the most probable class is the target. Without a prior it is the class of the nearest center.
 
     Returns:
         The loss: a scalar, or (...) with reduction="none". With `return_stats` a `LossOutput` (loss, logsumexp, hit).
@@ -352,6 +385,12 @@ def harmonic_loss(
     >>> x, centers = torch.tensor([[0.0, 1e-6]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]])
     >>> harmonic_loss(x, centers, torch.tensor([0]), exponent=2)
     tensor(1.0000e-12)
+
+    Half way between two centers the prior decides:
+
+    >>> x, prior = torch.tensor([[0.5, 0.0]]), torch.tensor([0.9, 0.1]).log()
+    >>> harmonic_loss(x, centers, torch.tensor([0]), prior=prior).exp()
+    tensor(1.1111)
     """
     options = options or LossOptions()
     if not isinstance(options, LossOptions):
@@ -360,10 +399,14 @@ def harmonic_loss(
         )
     softening = check_softening(softening)
     x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
+    _check_exponent_device(exponent, "input", input)
+    if not hasattr(ignore_index, "__index__"):
+        raise TypeError(f"`ignore_index` must be a whole number, got {ignore_index!r}; pass an int.")
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
     _check_class_weight(weight, classes, input)
+    prior = _checked_prior(prior, classes, input)
     indexed = not target.is_floating_point()
     dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
     if impl == "auto":
@@ -382,6 +425,7 @@ def harmonic_loss(
         ignore_index,
         float(label_smoothing),
         reduction,
+        None if prior is None else prior.to(dtype),
     )
     output = IMPLS[impl](problem, options)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
@@ -392,8 +436,35 @@ def _check_class_weight(weight: Tensor | None, classes: int, input: Tensor) -> N
     if weight is None:
         return
     _check_tensor("weight", weight)
+    if weight.is_complex() or (weight.is_floating_point() and weight.dtype not in DTYPES):
+        raise TypeError(f"`weight` must hold real numbers, got {weight.dtype}; convert it with .float().")
     _check_device("weight", weight, input)
     if tuple(weight.shape) != (classes,):
         raise ValueError(
             f"`weight` must have shape ({classes},), got {tuple(weight.shape)}; give one factor per class."
         )
+
+
+def _checked_prior(prior: Tensor | None, classes: int, input: Tensor) -> Tensor | None:
+    if prior is None:
+        return None
+    _check_floating("prior", prior)
+    _check_device("prior", prior, input)
+    if tuple(prior.shape) != (classes,):
+        raise ValueError(
+            f"`prior` must have shape ({classes},), got {tuple(prior.shape)}; give one log-weight per class."
+        )
+    if prior.device.type != "cpu" or is_traced(prior):
+        return prior
+    wrong = ~(prior < torch.inf)
+    if wrong.any():
+        raise ValueError(
+            f"`prior` must hold finite log-weights or -inf, got {prior[wrong][0].item()}; take the logarithm of "
+            "weights that are not negative."
+        )
+    if (prior == -torch.inf).all():
+        raise ValueError(
+            f"`prior` must leave at least one class, got -inf for all {classes}; give classes that may occur a finite "
+            "log-weight."
+        )
+    return prior

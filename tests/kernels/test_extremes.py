@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from harmax import LossOptions, harmonic_logits, harmonic_loss
+from harmax.kernels import distance
 from oracle import ANYWHERE, HITS, put_on_a_center
 
 EXPONENTS = [0.5, 1.0, 2.0, 28.0, 300.0, 2048.0]
@@ -147,6 +148,34 @@ def test_a_nan_stays_a_nan(impl):
     assert rows.isnan().tolist() == [False, True, False, False]
     assert harmonic_loss(x, w, target, impl=impl).isnan()
     assert harmonic_logits(x, w)[1].isnan().all()
+
+
+@pytest.mark.parametrize("impl", [*ANYWHERE, "operator"])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, 1e30])
+@pytest.mark.parametrize("shift", [0.0, 50.0])
+def test_a_class_infinitely_far_has_no_probability(monkeypatch, impl, value, shift):
+    """That is the limit of the loss for a center that goes away. So the loss is as without the class.
+
+    The direction to an infinite center is not a number, and its gradient says so: a training step should stop there. A
+    finite center whose norm overflows has a direction, and so has the gradient: zero for it.
+    """
+    if impl == "operator":
+        monkeypatch.setattr(distance, "DIRECT_ELEMENTS", 0)
+        impl = "eager"
+    torch.manual_seed(5)
+    x, w, target = torch.randn(4, 6) + shift, torch.randn(5, 6) + shift, torch.tensor([0, 1, 2, 3])
+    want = backward(x, w[:4], target, exponent=3.0, impl=impl)
+    w[4, 2] = value
+    loss, dx, dw = backward(x, w, target, exponent=3.0, impl=impl)
+    torch.testing.assert_close(loss, want[0])
+    finite = torch.ones(6, dtype=torch.bool)
+    finite[2] = abs(value) < torch.inf
+    torch.testing.assert_close(dx[:, finite], want[1][:, finite], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(dw[:4], want[2], rtol=1e-4, atol=1e-5)
+    assert not dw[4, finite].any()
+    assert dw[4, ~finite].isnan().all()
+    assert dx[:, ~finite].isnan().all()
+    assert harmonic_loss(x, w, torch.full((4,), 4), exponent=3.0, impl=impl).item() == torch.inf
 
 
 @every_impl

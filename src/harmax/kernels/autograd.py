@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harmax.kernels import chunked
 from harmax.kernels.eager import counted
-from harmax.kernels.operators import is_traced, tracks_gradient, with_rules, with_true_products
+from harmax.kernels.operators import is_traced, refuse_mixed_meta, tracks_gradient, with_rules, with_true_products
 from harmax.kernels.problem import Block, Engine, LossOutput, Problem, Result, Scale, Wanted
 
 
@@ -60,22 +60,45 @@ def _loss_op(
     want_x: bool,
     want_w: bool,
     want_exponent: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction)
+    prior_V: Tensor | None = None,
+    want_prior: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    problem = Problem(
+        x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction, prior_V
+    )
+    wanted = Wanted(want_x, want_w, want_exponent, want_prior)
     total = cache(lambda: _total(problem))
 
     def scale() -> Tensor:
         # If no row counts, the loss is 0 / 0 and the gradient 0, as in torch.
         return torch.where(total() > 0, 1 / total(), 0.0).expand(len(x_BD))
 
-    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), scale, Block(rows, columns))
+    result = ENGINES[engine](problem, wanted, scale, Block(rows, columns))
     loss = result.loss_B if reduction == "none" else result.loss_B.sum() / total()
-    return loss, result.logsumexp_B, result.hit_B, result.dx_BD, result.dw_VD, result.dexponent
+    return (loss, *result[1:])
 
 
 @_loss_op.register_fake
-def _(x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    reduction, _, _, _, want_x, want_w, _ = args[-7:]
+def _(
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    softening: float,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+    engine: str,
+    rows: int,
+    columns: int,
+    want_x: bool,
+    want_w: bool,
+    want_exponent: bool,
+    prior_V: Tensor | None = None,
+    want_prior: bool = False,
+) -> tuple[Tensor, ...]:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, target=target, exponent=exponent, weight_V=weight_V, prior_V=prior_V)
     wide = _wide(x_BD.dtype)
     row_B, scalar = x_BD.new_empty(x_BD.shape[0], dtype=wide), x_BD.new_empty((), dtype=wide)
     return (
@@ -85,6 +108,7 @@ def _(x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
         x_BD.new_empty(x_BD.shape if want_x else 0),
         w_VD.new_empty(w_VD.shape if want_w else 0),
         scalar.clone(),
+        scalar.new_empty(w_VD.shape[0] if want_prior else 0),
     )
 
 
@@ -106,19 +130,44 @@ def _gradient_op(
     want_x: bool,
     want_w: bool,
     want_exponent: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, "none")
-    result = ENGINES[engine](problem, Wanted(want_x, want_w, want_exponent), lambda: scale_B, Block(rows, columns))
-    return result.dx_BD, result.dw_VD, result.dexponent
+    prior_V: Tensor | None = None,
+    want_prior: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, "none", prior_V)
+    wanted = Wanted(want_x, want_w, want_exponent, want_prior)
+    result = ENGINES[engine](problem, wanted, lambda: scale_B, Block(rows, columns))
+    return result.dx_BD, result.dw_VD, result.dexponent, result.dprior_V
 
 
 @_gradient_op.register_fake
-def _(scale_B: Tensor, x_BD: Tensor, w_VD: Tensor, *args: Any) -> tuple[Tensor, ...]:
-    want_x, want_w, _ = args[-3:]
+def _(
+    scale_B: Tensor,
+    x_BD: Tensor,
+    w_VD: Tensor,
+    target: Tensor,
+    exponent: Tensor,
+    weight_V: Tensor | None,
+    softening: float,
+    ignore_index: int,
+    label_smoothing: float,
+    engine: str,
+    rows: int,
+    columns: int,
+    want_x: bool,
+    want_w: bool,
+    want_exponent: bool,
+    prior_V: Tensor | None = None,
+    want_prior: bool = False,
+) -> tuple[Tensor, ...]:
+    refuse_mixed_meta(
+        x_BD=x_BD, w_VD=w_VD, scale_B=scale_B, target=target, exponent=exponent, weight_V=weight_V, prior_V=prior_V
+    )
+    wide = _wide(x_BD.dtype)
     return (
         x_BD.new_empty(x_BD.shape if want_x else 0),
         w_VD.new_empty(w_VD.shape if want_w else 0),
-        x_BD.new_empty((), dtype=_wide(x_BD.dtype)),
+        x_BD.new_empty((), dtype=wide),
+        x_BD.new_empty(w_VD.shape[0] if want_prior else 0, dtype=wide),
     )
 
 
@@ -129,6 +178,7 @@ def _scale_op(gradient: Tensor, upstream: Tensor) -> Tensor:
 
 @_scale_op.register_fake
 def _(gradient: Tensor, upstream: Tensor) -> Tensor:
+    refuse_mixed_meta(gradient=gradient, upstream=upstream)
     return torch.empty_like(gradient)
 
 
@@ -158,27 +208,31 @@ def _scaled(gradient: Tensor, upstream: Tensor, engine: str) -> Tensor:
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     # Zeros for the unused outputs would take as much memory as a second gradient. Only vmap needs them.
     ctx.set_materialize_grads(torch._C._are_functorch_transforms_active())
-    x_BD, w_VD, target, exponent, weight_V, *settings = inputs
+    x_BD, w_VD, target, exponent, weight_V, *settings, prior_V, want_prior = inputs
     *ctx.settings, ctx.reduction, engine, rows, columns = settings[:7]
-    ctx.engine, ctx.wanted = (engine, rows, columns), settings[7:]
+    ctx.engine, ctx.wanted = (engine, rows, columns), (*settings[7:], want_prior)
     if ctx.reduction == "none":
-        ctx.save_for_backward(x_BD, w_VD, target, exponent, weight_V)
+        ctx.save_for_backward(x_BD, w_VD, target, exponent, weight_V, prior_V)
     else:
         ctx.save_for_backward(*output[3:])
 
 
 def _backward(ctx: Any, upstream: Tensor | None, *statistics: Tensor) -> tuple[Tensor | None, ...]:
     if upstream is None:
-        return (None,) * 15
+        return (None,) * 17
     if ctx.reduction == "none":
-        wanted = [ctx.needs_input_grad[position] for position in (0, 1, 3)]
-        gradients = _gradient(upstream.contiguous(), *ctx.saved_tensors, *ctx.settings, *ctx.engine, *wanted)
+        # Torch may leave out arguments that have their defaults: those from the prior on.
+        wanted = [*(ctx.needs_input_grad[position] for position in (0, 1, 3)), any(ctx.needs_input_grad[15:])]
+        *tensors, prior_V = ctx.saved_tensors
+        settings = (*ctx.settings, *ctx.engine, *wanted[:3], prior_V, wanted[3])
+        gradients = _gradient(upstream.contiguous(), *tensors, *settings)
     else:
         wanted = ctx.wanted
         saved = zip(ctx.saved_tensors, wanted, strict=True)
         gradients = tuple(_scaled(gradient, upstream, ctx.engine[0]) if want else gradient for gradient, want in saved)
-    dx, dw, dexponent = (gradient if want else None for gradient, want in zip(gradients, wanted, strict=True))
-    return dx, dw, None, dexponent, *[None] * 11
+    kept = [gradient if want else None for gradient, want in zip(gradients, wanted, strict=True)]
+    dx, dw, dexponent, dprior = kept
+    return dx, dw, None, dexponent, *[None] * 11, dprior, None
 
 
 _loss = with_rules(_loss_op, _backward, _save)
@@ -188,7 +242,7 @@ _scale = with_rules(_scale_op, _refuse_second_derivative)
 
 def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
     """Loss and statistics of a problem, by an engine of `ENGINES`, with one block of the (B, V) matrix at a time."""
-    x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction = problem
+    x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, reduction, prior_V = problem
     for name, tensor in (("target", target), ("weight", weight_V)):
         if tensor is not None and tensor.requires_grad:
             raise ValueError(
@@ -204,6 +258,7 @@ def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
     # With reduction="none" backward computes the gradients, because only then the upstream gradient is known.
     now = torch.is_grad_enabled() and reduction != "none"
     wanted = [now and tracks_gradient(tensor) for tensor in (x_BD, w_VD, exponent)]
+    want_prior = now and prior_V is not None and tracks_gradient(prior_V)
     value, logsumexp_B, hit_B, *_ = _loss(
         x_BD,
         w_VD,
@@ -217,5 +272,7 @@ def loss(problem: Problem, engine: str, block: Block) -> LossOutput:
         engine,
         *block,
         *wanted,
+        prior_V,
+        want_prior,
     )
     return LossOutput(value, logsumexp_B.detach(), hit_B)

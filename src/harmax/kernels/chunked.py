@@ -1,13 +1,16 @@
 """The loss in chunks of rows, on any device: only (chunk, V) of the (B, V) matrix is in memory at a time.
 
-Per row, with t the softened squared distances, top the nearest class, r_j = t_top / t_j in (0, 1], q_j = r_j^(n/2),
-u_j = -log q_j and Z = sum_j q_j, a target distribution T of mass tau has
+Per row, with t the softened squared distances, b the prior (0 if there is none), top the most probable class,
+r_j = t_top / t_j, u_j = -(n/2) log r_j + b_top - b_j >= 0, q_j = exp(-u_j) and Z = sum_j q_j, a target distribution T
+of mass tau has
 
     loss = sum_j T_j u_j + tau log Z          G_j = dloss/dt_j = (n / (2 t_top)) r_j (T_j - tau q_j / Z)
+    dloss/db_j = tau q_j / Z - T_j            dloss/dn = -sum_j (T_j - tau q_j / Z) log(r_j) / 2
 
 r (tau q / Z - T) is written over the distances, and -n / (2 t_top) is kept as one factor per row. Some pairs would
-cancel in the products G W and G^T X: near pairs, the target and the nearest class. They are left out of the products
-and added as G (x - w). All work is in place, so torch.compile is not needed here.
+cancel in the products G W and G^T X: near pairs, the target and the most probable class. They are left out of the
+products and added as G (x - w). Their T - tau q / Z is computed without cancellation, for dloss/db too. All work is in
+place, so torch.compile is not needed here.
 
 Shape suffixes: B rows, C rows of a chunk or block, V classes, D features, P pairs.
 """
@@ -17,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harmax.kernels.distance import add_pair_gradients, find_near, pair_distances, recentered, squared_norm
+from harmax.kernels.distance import add_pair_gradients, center_norm, find_near, pair_distances, recentered, squared_norm
 from harmax.kernels.eager import above_floor, absolute_floor, counted, smoothed_probabilities
 from harmax.kernels.problem import Block, LossOptions, Problem, Result, Scale, Wanted
 
@@ -101,9 +104,9 @@ class Sweep:
 
     def __init__(self, problem: Problem, wanted: Wanted, scale_B: Tensor) -> None:
         self.problem, self.wanted, self.scale_B = problem, wanted, scale_B
-        self.x_BD, self.w_VD = recentered(problem.x_BD, problem.w_VD)
-        self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), squared_norm(self.w_VD)
-        self.half_exponent = 0.5 * problem.exponent
+        self.x_BD, self.w_VD, self.infinite_V = recentered(problem.x_BD, problem.w_VD)
+        self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), center_norm(self.w_VD, self.infinite_V)
+        self.half_exponent, self.prior_V = 0.5 * problem.exponent, problem.prior_V
         self.indexed = not problem.target.is_floating_point()
 
     def run(self, chunk_rows: int) -> Result:
@@ -114,6 +117,7 @@ class Sweep:
         dx_BD = torch.zeros_like(x_BD) if self.wanted.x else x_BD.new_empty(0)
         dw_VD = torch.zeros_like(w_VD) if self.wanted.w else w_VD.new_empty(0)
         column_V = torch.zeros_like(self.w_norm_V)
+        self.dprior_V = torch.zeros_like(self.w_norm_V) if self.wanted.prior else w_VD.new_empty(0)
         chunk_rows = min(chunk_rows, max(1, len(x_BD)))
         block_rows = max(1, BLOCK_ELEMENTS // len(w_VD)) if x_BD.device.type == "cpu" else chunk_rows
         buffer_CV = x_BD.new_empty(chunk_rows, len(w_VD))
@@ -135,23 +139,32 @@ class Sweep:
         if self.wanted.w:
             dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
         best_B = self.problem.target if self.indexed else self.problem.target.argmax(1)
-        return Result(loss_B, logsumexp_B, top_B == best_B, dx_BD, dw_VD, dexponent_B.sum())
+        return Result(loss_B, logsumexp_B, top_B == best_B, dx_BD, dw_VD, dexponent_B.sum(), self.dprior_V)
 
     def _weigh_block(self, s_CV: Tensor, rows: slice, scratch_CV: Tensor) -> _Block:
         half = self.half_exponent
         targets = self._targets(rows)
         near = self._turn_into_distances(s_CV, rows, targets)
         t_CV = s_CV.add_(self.problem.softening) if self.problem.softening else s_CV
-        t_top_C, top_C = t_CV.min(1)
+        t_top_C, top_C = t_CV.min(1) if self.prior_V is None else self._most_probable(t_CV, scratch_CV)
         line_C = torch.arange(len(top_C), device=top_C.device)
         pairs = _distinct(near, (line_C, targets.index_C), (line_C, top_C), width=t_CV.shape[1])
         t_P = t_CV[pairs]
 
         r_CV = torch.div(t_top_C[:, None], t_CV, out=t_CV)
+        if self.prior_V is not None:
+            r_CV.clamp_(max=torch.finfo(r_CV.dtype).max)  # a class nearer than the most probable one, on an exact hit
         log_r_CV = torch.log(r_CV, out=scratch_CV)
-        pull_C = -half * targets.dot(log_r_CV)
-        u_CV = -half * log_r_CV if self.wanted.exponent else None
-        q_CV = log_r_CV.mul_(half).exp_()
+        stretch_C = -half * targets.dot(log_r_CV)
+        stretch_CV = -half * log_r_CV if self.wanted.exponent else None
+        u_CV, pull_C = log_r_CV.mul_(half), stretch_C
+        if self.prior_V is not None:
+            behind_CV = self.prior_V[top_C, None] - self.prior_V
+            u_CV.sub_(behind_CV)
+            if targets.dense_CV is not None:  # a class that is left out costs nothing without a share of the target
+                behind_CV.masked_fill_(targets.dense_CV == 0, 0.0)
+            pull_C = stretch_C + targets.dot(behind_CV)
+        q_CV = u_CV.exp_()
         q_CV[line_C, top_C] = 0.0
         rest_C = q_CV.sum(1)
         q_CV[line_C, top_C] = 1.0
@@ -162,6 +175,8 @@ class Sweep:
         if targets.ignored_C is not None:
             loss_C = loss_C.masked_fill(targets.ignored_C, 0.0)  # also where the row holds a NaN
         logsumexp_C = log_z_C - half * t_top_C.log()
+        if self.prior_V is not None:
+            logsumexp_C = logsumexp_C + self.prior_V[top_C]
         nothing = loss_C.new_empty(0)
         if not any(self.wanted):
             return _Block(loss_C, logsumexp_C, top_C, nothing, nothing, near[0][:0], near[1][:0], nothing)
@@ -169,8 +184,9 @@ class Sweep:
         scale_C = half * self.scale_B[rows]
         share_C = mass_C / (1 + rest_C)
         dexponent_C = torch.zeros_like(loss_C)
-        if u_CV is not None:
-            dexponent_C = self.scale_B[rows] * (pull_C - share_C * (q_CV * u_CV).sum(1)) / self.problem.exponent
+        if stretch_CV is not None:
+            dexponent_C = stretch_C - share_C * (q_CV * stretch_CV).sum(1)
+            dexponent_C = self.scale_B[rows] * dexponent_C / self.problem.exponent
         lines, columns = pairs
         lead_P = torch.where(
             columns == top_C[lines],
@@ -185,7 +201,18 @@ class Sweep:
         else:
             torch.mul(r_CV, q_CV.mul_(share_C[:, None]).sub_(targets.dense_CV), out=s_CV)
         s_CV[pairs] = 0.0
+        if self.wanted.prior:
+            q_CV[pairs] = 0.0
+            each_C = self.scale_B[rows] * share_C if targets.dense_CV is None else self.scale_B[rows]
+            self.dprior_V.addmv_(q_CV.T, each_C).index_add_(0, columns, -self.scale_B[rows][lines] * lead_P)
         return _Block(loss_C, logsumexp_C, top_C, factor_C, dexponent_C, lines, columns, scale_C[lines] * lead_P / t_P)
+
+    def _most_probable(self, t_CV: Tensor, scratch_CV: Tensor) -> tuple[Tensor, Tensor]:
+        """The distance and the class whose logit is the largest, (C,) each."""
+        assert self.prior_V is not None
+        z_CV = torch.log(t_CV, out=scratch_CV).mul_(-self.half_exponent).add_(self.prior_V)
+        top_C = z_CV.argmax(1)
+        return t_CV.gather(1, top_C[:, None]).squeeze(1), top_C
 
     def _targets(self, rows: slice) -> _Targets:
         problem = self.problem
@@ -207,6 +234,8 @@ class Sweep:
         problem = self.problem
         x_norm_C = self.x_norm_B[rows]
         torch.add(self.w_norm_V, s_CV, alpha=-2, out=s_CV).add_(x_norm_C[:, None])
+        if self.infinite_V is not None:
+            s_CV[:, self.infinite_V] = torch.inf
         near = find_near(s_CV, x_norm_C, self.w_norm_V)
         lines, columns = near
         if targets.index_C is not None:

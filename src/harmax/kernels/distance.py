@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmax.kernels.operators import with_rules, with_true_products, without_autocast
+from harmax.kernels.operators import refuse_mixed_meta, with_rules, with_true_products, without_autocast
 
 NEAR = 0.05
 """A pair is near when s <= NEAR (|x|^2 + |w|^2). For other pairs float32 products are right to a few 1e-7."""
@@ -38,16 +38,32 @@ def squared_norm(x_BD: Tensor) -> Tensor:
     return norm_B
 
 
-def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+def recentered(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Subtract the mean center from both where it is larger than the spread of the centers.
 
-    Subtracting a common vector leaves distances unchanged and avoids cancellation.
+    Subtracting a common vector leaves distances unchanged and avoids cancellation. The third result is a mask of the
+    centers whose norm is infinite, (V,), or None if there are none. They have no part in the mean.
     """
-    mean_D = w_VD.mean(0)
-    spread = squared_norm(w_VD).mean() - mean_D.square().sum()
+    shift_D, infinite_V = _common_center(w_VD)
+    return (x_BD, w_VD, infinite_V) if shift_D is None else (x_BD - shift_D, w_VD - shift_D, infinite_V)
+
+
+def _common_center(w_VD: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    mean_D, norm_V = w_VD.mean(0), squared_norm(w_VD)
+    spread = norm_V.mean() - mean_D.square().sum()
     if mean_D.square().sum() <= spread:
-        return x_BD, w_VD
-    return x_BD - mean_D, w_VD - mean_D
+        return None, None
+    infinite_V = norm_V.isinf()
+    if not infinite_V.any():
+        return mean_D, None
+    finite_VD = w_VD[~infinite_V]
+    return (_common_center(finite_VD)[0] if len(finite_VD) else None), infinite_V
+
+
+def center_norm(w_VD: Tensor, infinite_V: Tensor | None) -> Tensor:
+    """Row-wise ``|w|^2``, (V,), as `find_near` needs it: 0 for infinite centers, to which nothing is near."""
+    norm_V = squared_norm(w_VD)
+    return norm_V if infinite_V is None else norm_V.masked_fill(infinite_V, 0.0)
 
 
 def find_near(s_BV: Tensor, x_norm_B: Tensor, w_norm_V: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,9 +117,11 @@ def add_pair_gradients(
 @torch.library.custom_op("harmax::squared_distance", mutates_args=())
 @with_true_products
 def _distance_op(x_BD: Tensor, w_VD: Tensor) -> Tensor:
-    x, w = recentered(x_BD, w_VD)
-    x_norm_B, w_norm_V = squared_norm(x), squared_norm(w)
+    x, w, infinite_V = recentered(x_BD, w_VD)
+    x_norm_B, w_norm_V = squared_norm(x), center_norm(w, infinite_V)
     s_BV = torch.addmm(w_norm_V, x, w.T, alpha=-2).add_(x_norm_B[:, None])
+    if infinite_V is not None:
+        s_BV[:, infinite_V] = torch.inf
     rows, columns = find_near(s_BV, x_norm_B, w_norm_V)
     s_BV[rows, columns] = pair_distances(x_BD, w_VD, rows, columns)
     return s_BV
@@ -111,14 +129,15 @@ def _distance_op(x_BD: Tensor, w_VD: Tensor) -> Tensor:
 
 @_distance_op.register_fake
 def _(x_BD: Tensor, w_VD: Tensor) -> Tensor:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD)
     return x_BD.new_empty(x_BD.shape[0], w_VD.shape[0])
 
 
 @torch.library.custom_op("harmax::squared_distance_backward", mutates_args=())
 @with_true_products
 def _gradient_op(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
-    x, w = recentered(x_BD, w_VD)
-    rows, columns = find_near(s_BV, squared_norm(x), squared_norm(w))
+    x, w, infinite_V = recentered(x_BD, w_VD)
+    rows, columns = find_near(s_BV, squared_norm(x), center_norm(w, infinite_V))
     near_P = g_BV[rows, columns]
     far_BV = g_BV.index_put((rows, columns), near_P.new_zeros(()))
     dx_BD = (far_BV.sum(1, keepdim=True) * x).sub_(far_BV @ w).mul_(2)
@@ -129,6 +148,7 @@ def _gradient_op(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tupl
 
 @_gradient_op.register_fake
 def _(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, g_BV=g_BV, s_BV=s_BV)
     return torch.empty_like(x_BD), torch.empty_like(w_VD)
 
 

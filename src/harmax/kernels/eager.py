@@ -46,17 +46,22 @@ def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float) -> Tensor:
     return above_floor(squared_distance_matrix(x_BD, w_VD)) + softening
 
 
-def logits(t_BV: Tensor, exponent: float | Tensor) -> Tensor:
-    """``z = -(n/2) log t`` from softened squared distances."""
-    return -0.5 * exponent * t_BV.log()
+def logits(t_BV: Tensor, exponent: float | Tensor, prior_V: Tensor | None = None) -> Tensor:
+    """``z = b - (n/2) log t`` from softened squared distances and the prior b, which is 0 if there is none."""
+    z_BV = -0.5 * exponent * t_BV.log()
+    return z_BV if prior_V is None else z_BV + prior_V
 
 
-def log_probabilities(t_BV: Tensor, exponent: float | Tensor) -> tuple[Tensor, Tensor]:
-    """``log p``, (B, V), exact in relative terms even where p is close to 1, and the nearest class, (B,).
+def log_probabilities(t_BV: Tensor, exponent: float | Tensor, prior_V: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """``log p``, (B, V), exact in relative terms even where p is close to 1, and the most probable class, (B,).
 
-    With u_j = (n/2) log(t_j / t_top) >= 0 and top the nearest class, -log p_j = u_j + log1p(sum_{k != top} exp(-u_k)).
+    With top the most probable class and u_j = (n/2) log(t_j / t_top) + b_top - b_j >= 0,
+    -log p_j = u_j + log1p(sum_{k != top} exp(-u_k)).
     """
-    top_B1 = t_BV.detach().argmin(1, keepdim=True)
+    if prior_V is None:
+        top_B1 = t_BV.detach().argmin(1, keepdim=True)
+    else:
+        top_B1 = logits(t_BV, exponent, prior_V).detach().argmax(1, keepdim=True)
     is_top_BV = torch.arange(t_BV.shape[1], device=t_BV.device) == top_B1
     t_top_B1 = t_BV.gather(1, top_B1)
     difference_BV = t_BV.log() - t_top_B1.log()
@@ -65,24 +70,34 @@ def log_probabilities(t_BV: Tensor, exponent: float | Tensor) -> tuple[Tensor, T
         # gradient, which cannot overflow, and the value where the ratio is out of range.
         gain_BV = ((t_BV / t_top_B1).log() - difference_BV).nan_to_num(0.0, 0.0, 0.0)
     # The top class is a constant 0. Its gradient reaches t_top through the other classes, without cancellation.
-    u_BV = (0.5 * exponent * (difference_BV + gain_BV)).masked_fill(is_top_BV, 0.0)
+    u_BV = 0.5 * exponent * (difference_BV + gain_BV)
+    if prior_V is not None:
+        u_BV = u_BV + (prior_V[top_B1] - prior_V)
+    u_BV = u_BV.masked_fill(is_top_BV, 0.0)
     rest_B1 = (-u_BV).exp().masked_fill(is_top_BV, 0.0).sum(1, keepdim=True)
     return -(u_BV + rest_B1.log1p()), top_B1.squeeze(1)
 
 
 def _indexed_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
-    _, _, target_B, _, _, weight_V, ignore_index, smoothing, reduction = problem
+    _, _, target_B, _, _, weight_V, ignore_index, smoothing, reduction, _ = problem
     loss = F.nll_loss(log_p_BV, target_B, weight_V, ignore_index=ignore_index, reduction=reduction)
     if smoothing == 0:
         return loss
     kept_B = target_B != ignore_index
-    weighted_BV = log_p_BV if weight_V is None else log_p_BV * weight_V
+    weighted_BV = log_p_BV if weight_V is None else _times(log_p_BV, weight_V, problem)
     smooth_B = -weighted_BV.sum(1).masked_fill(~kept_B, 0.0)
     if reduction == "mean":
         smooth = smooth_B.sum() / counted(problem).sum()
     else:
         smooth = smooth_B.sum() if reduction == "sum" else smooth_B
     return (1 - smoothing) * loss + smoothing / log_p_BV.shape[1] * smooth
+
+
+def _times(log_p_BV: Tensor, share: Tensor, problem: Problem) -> Tensor:
+    """Log-probabilities times shares of the target. A class that the prior leaves out costs nothing without a share."""
+    if problem.prior_V is not None:
+        log_p_BV = log_p_BV.masked_fill((share == 0) & (problem.prior_V == -torch.inf), 0.0)
+    return log_p_BV * share
 
 
 def counted(problem: Problem) -> Tensor:
@@ -102,7 +117,7 @@ def smoothed_probabilities(problem: Problem) -> Tensor:
 
 
 def _probability_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
-    loss_B = -(log_p_BV * smoothed_probabilities(problem)).sum(1)
+    loss_B = -_times(log_p_BV, smoothed_probabilities(problem), problem).sum(1)
     if problem.reduction == "none":
         return loss_B
     return loss_B.sum() / len(loss_B) if problem.reduction == "mean" else loss_B.sum()
@@ -111,11 +126,13 @@ def _probability_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
 def harmonic_loss(problem: Problem, options: LossOptions | None = None) -> LossOutput:
     """Loss and statistics of a problem. This implementation has no options."""
     t_BV = softened_distance(problem.x_BD, problem.w_VD, problem.softening)
-    log_p_BV, top_B = log_probabilities(t_BV, problem.exponent)
+    log_p_BV, top_B = log_probabilities(t_BV, problem.exponent, problem.prior_V)
     indexed = not problem.target.is_floating_point()
     loss = (_indexed_loss if indexed else _probability_loss)(log_p_BV, problem)
     with torch.no_grad():
-        nearest_B1 = top_B[:, None]
-        lse_B = (logits(t_BV.gather(1, nearest_B1), problem.exponent) - log_p_BV.gather(1, nearest_B1)).squeeze(1)
+        top_B1 = top_B[:, None]
+        lse_B = (logits(t_BV.gather(1, top_B1), problem.exponent) - log_p_BV.gather(1, top_B1)).squeeze(1)
+        if problem.prior_V is not None:
+            lse_B = lse_B + problem.prior_V[top_B]
         hit_B = top_B == (problem.target if indexed else problem.target.argmax(1))
     return LossOutput(loss, lse_B, hit_B)

@@ -20,6 +20,20 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     return torch.autocast(device.type, enabled=False)
 
 
+def refuse_mixed_meta(**tensors: Tensor | None) -> None:
+    """Refuse meta tensors among real ones. Torch calls a fake kernel for both, which returns memory without values."""
+    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    first, expected = next((name, tensor.device) for name, tensor in given.items())
+    for name, tensor in given.items():
+        is_meta = tensor.device.type == "meta"
+        # A number on the CPU may go with tensors on meta: nothing real comes back.
+        if is_meta != (expected.type == "meta") and (is_meta or tensor.dim()):
+            raise ValueError(
+                f"`{name}` must be on the device of `{first}` ({expected}), got {tensor.device}; "
+                "move one of them with .to(...)."
+            )
+
+
 def _on(device: torch.device) -> contextlib.AbstractContextManager[None]:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 

@@ -55,10 +55,12 @@ class Problem(NamedTuple):
     ignore_index: int
     label_smoothing: float
     reduction: str
+    prior_V: Tensor | None = None
+    """The logarithm of a weight per class, which is added to its logit. -inf leaves the class out."""
 
 
 class LossOutput(NamedTuple):
-    """The loss, and per row the log-sum-exp of the logits and whether the nearest center is the target's."""
+    """The loss, and per row the log-sum-exp of the logits and whether the most probable class is the target."""
 
     loss: Tensor
     logsumexp: Tensor
@@ -71,6 +73,7 @@ class Wanted(NamedTuple):
     x: bool
     w: bool
     exponent: bool
+    prior: bool = False
 
 
 class Block(NamedTuple):
@@ -90,10 +93,11 @@ class Result(NamedTuple):
     loss_B: Tensor
     logsumexp_B: Tensor
     hit_B: Tensor
-    """Whether the nearest class is the target."""
+    """Whether the most probable class is the target."""
     dx_BD: Tensor
     dw_VD: Tensor
     dexponent: Tensor
+    dprior_V: Tensor
 
 
 Scale = Callable[[], Tensor]

@@ -61,13 +61,15 @@ class Engine:
         self.dw_VD = self.w_VD.new_empty(self.w_VD.shape if self.wanted.w else 0)
         if not self.layout.tokens:
             none_B = self._new(0)
-            return Result(none_B, none_B.clone(), none_B.bool(), self.dx_BD, self.dw_VD.zero_(), self._zeros())
+            return Result(
+                none_B, none_B.clone(), none_B.bool(), self.dx_BD, self.dw_VD.zero_(), self._zeros(), self._new(0)
+            )
         x, w = self._start_products()
         self._make_tables(x, w)
         self._do_rows() if len(self.layout.column_blocks) == 1 else self._do_blocks()
         rows = self.rows
         dexponent = rows.dexponent_R.sum() if self.wanted.exponent else self._zeros()
-        return Result(rows.loss_R, rows.logsumexp_R, rows.hit_R, self.dx_BD, self.dw_VD, dexponent)
+        return Result(rows.loss_R, rows.logsumexp_R, rows.hit_R, self.dx_BD, self.dw_VD, dexponent, self._new(0))
 
     def _start_products(self) -> tuple[Operand, Operand]:
         """Make the operands, and start the first large product before anything that it does not need."""

@@ -72,6 +72,8 @@ def checked(problem: Problem) -> Problem:
         raise TypeError(
             "`target` must be class indices with impl='triton', got class probabilities; pass impl='chunked'."
         )
+    if problem.prior_V is not None:
+        raise ValueError("`prior` must be None with impl='triton', got a tensor; pass impl='chunked'.")
     if isinstance(problem.exponent, Tensor):
         return problem._replace(exponent=problem.exponent.to(device))
     return problem
