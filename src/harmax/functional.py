@@ -25,6 +25,7 @@ __all__ = [
     "check_loss_settings",
     "check_softening",
     "harmax",
+    "harmonic_log_probabilities",
     "harmonic_logits",
     "harmonic_loss",
     "log_harmax",
@@ -192,13 +193,46 @@ def harmonic_logits(
     >>> harmonic_logits(x, centers, exponent=1, prior=torch.tensor([1.0, 4.0]).log()).softmax(-1)
     tensor([0.3333, 0.6667])
     """
+    x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, exponent, softening, prior)
+    z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
+    return z_BV.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def harmonic_log_probabilities(
+    input: Tensor,
+    weight: Tensor,
+    *,
+    exponent: float | Tensor | None = None,
+    softening: float = 0.0,
+    prior: Tensor | None = None,
+) -> Tensor:
+    r"""Return log-probabilities of all classes: normalized `harmonic_logits`.
+
+    .. math:: \log p_{ij} = z_{ij} - \log \sum_k e^{z_{ik}}
+
+    Near a probability of 1 they keep their relative precision.
+
+    Args:
+        input, weight, exponent, softening, prior: as for `harmonic_logits`.
+
+    >>> x, centers = torch.tensor([0.0]), torch.tensor([[1.0], [2.0]])
+    >>> harmonic_log_probabilities(x, centers, exponent=1).exp()
+    tensor([0.6667, 0.3333])
+    """
+    x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, exponent, softening, prior)
+    log_p_BV, _ = log_probabilities(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
+    return log_p_BV.reshape(*input.shape[:-1], weight.shape[0])
+
+
+def _operands(
+    input: Tensor, weight: Tensor, exponent: float | Tensor | None, softening: float, prior: Tensor | None
+) -> tuple[Tensor, Tensor, float | Tensor, float, Tensor | None]:
+    """Check the arguments of logits, and return them as the kernels take them."""
     x_BD, w_VD = _flat(input, weight)
     _check_exponent_device(exponent, "input", input)
     exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
     prior = _checked_prior(prior, weight.shape[0], input)
-    prior_V = None if prior is None else prior.to(x_BD.dtype)
-    z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
-    return z_BV.reshape(*input.shape[:-1], weight.shape[0])
+    return x_BD, w_VD, exponent, softening, None if prior is None else prior.to(x_BD.dtype)
 
 
 def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:

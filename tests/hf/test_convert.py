@@ -16,7 +16,7 @@ def gpt2(**settings) -> GPT2LMHeadModel:
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_weights_are_those_of_the_gpt2(tied):
     plain, ids = gpt2(tie_word_embeddings=tied), tokens()
-    harmonic = from_gpt2(plain, exponent=20.0, softening=0.5)
+    harmonic = from_gpt2(plain, exponent=20.0, softening=0.5, scale=1.0)
     assert (harmonic.config.exponent, harmonic.config.softening) == (20.0, 0.5)
     assert not harmonic.training
     hidden = plain.transformer(ids).last_hidden_state
@@ -40,7 +40,7 @@ def test_with_the_exponent_of_the_gaussian_limit_it_predicts_as_the_gpt2_does():
     # While |w|^2 is small against |x|^2 + a, exponent n and softening a give z close to n / (|x|^2 + a) x.w.
     plain, ids = gpt2(initializer_range=0.005), tokens()
     softening = 1e4
-    harmonic = from_gpt2(plain.double(), exponent=WIDTH + softening, softening=softening)
+    harmonic = from_gpt2(plain.double(), exponent=WIDTH + softening, softening=softening, scale=1.0)
     assert harmonic.dtype == torch.float64
     expected = plain(ids).logits.log_softmax(-1)
     assert expected.std() > 0.01

@@ -18,9 +18,9 @@ CHECKPOINTING = "activation_checkpointing" if RENAMED else "gradient_checkpointi
 
 
 def model(seed: int = 0, **settings: Any) -> HarmonicGPT2LMHeadModel:
-    """Without dropout, ready to predict; centers spread enough for predictions to differ from each other."""
+    """Without dropout, ready to predict; centers spread enough for predictions to differ from each other; features as they are."""
     torch.manual_seed(seed)
-    config = HarmonicGPT2Config(**{**SIZES, **STILL, "initializer_range": 0.5, **settings})
+    config = HarmonicGPT2Config(**{**SIZES, **STILL, "initializer_range": 0.5, "scale": 1.0, **settings})
     return HarmonicGPT2LMHeadModel(config).eval()
 
 

@@ -99,9 +99,9 @@ class CenterHead(nn.Module):
             )
         # On the meta device a weight costs neither memory nor random numbers. It is replaced below.
         weight = linear.weight
-        head = cls(
-            linear.in_features, linear.out_features, exponent=exponent, device="meta", dtype=weight.dtype, **options
-        )
+        if exponent is not None:
+            options["exponent"] = exponent
+        head = cls(linear.in_features, linear.out_features, device="meta", dtype=weight.dtype, **options)
         head.weight = weight
         if not weight.is_meta:
             for name, tensor in list(head.named_parameters()):

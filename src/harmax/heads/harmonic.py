@@ -77,7 +77,8 @@ class HarmonicHead(CenterHead):
         out_features: V, the number of classes.
         exponent: n, the power of the distance; None means sqrt(D). `repr` shows the number.
         softening: a, added to the squared distance.
-        scale: c, the factor on the features; None means that the first batch of training decides. 1 turns it off.
+        scale: c, the factor on the features; None means that the first batch of training decides, or 1 if there is a
+            softening. 1 turns it off.
         prior: whether classes have a learned log-weight b, (V,), as the parameter `prior`. It starts at 0.
 
     Shape: (..., D) to (..., V). Log-probabilities are float32 for half-precision inputs.
@@ -207,6 +208,11 @@ class HarmonicHead(CenterHead):
         return length(features, over_ranks=True), length(self._classes()[0])
 
     @property
+    def wants_scale(self) -> bool:
+        """Whether the scale is still to be found. A softening has a scale of its own, so then features stay as they are."""
+        return self.scale is None and self.softening == 0
+
+    @property
     def centers(self) -> Tensor:
         """The class centers in units of the features, (V, D), without gradient."""
         return self.weight.detach() / (self.scale or 1.0)
@@ -220,7 +226,7 @@ class HarmonicHead(CenterHead):
             settings: with a target, keyword arguments of `harmonic_loss`: weight, reduction, ignore_index,
                 label_smoothing, impl, options, return_stats.
         """
-        if self.scale is None and self.training:
+        if self.wants_scale and self.training:
             self._look_at_first_batch(input)
         if settings and target is None:
             raise TypeError(

@@ -31,7 +31,7 @@ def from_gpt2(
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2))
     >>> from_gpt2(gpt2, exponent=32).lm_head
-    TokenHead(in_features=16, out_features=50, exponent=32, softening=0)
+    TokenHead(in_features=16, out_features=50, exponent=32, softening=0, scale=0.125)
     """
     ours = isinstance(gpt2, (HarmonicGPT2Config, HarmonicGPT2LMHeadModel))
     if ours or not isinstance(gpt2, (GPT2Config, GPT2LMHeadModel)):

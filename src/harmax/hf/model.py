@@ -108,7 +108,7 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
     >>> config = HarmonicGPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2)
     >>> model = HarmonicGPT2LMHeadModel(config)
     >>> model.lm_head
-    TokenHead(in_features=16, out_features=50, exponent=4, softening=0)
+    TokenHead(in_features=16, out_features=50, exponent=4, softening=0, scale=0.03125)
     >>> tokens = torch.arange(8)[None]
     >>> model.eval()(tokens, labels=tokens).logits.shape
     torch.Size([1, 8, 50])
@@ -138,7 +138,7 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
         The last norm gives all features one length, so no batch is needed.
         """
         norm = self.transformer.ln_f
-        if self.config.scale is None and not self.lm_head.weight.is_meta:
+        if self.lm_head.wants_scale and not self.lm_head.weight.is_meta:
             lengths = length_behind(norm, self.config.n_embd), length(self.lm_head.token_weight)
             self.lm_head.scale = matched_scale(self.config.resolved_exponent, self.config.n_embd, *lengths)
 
@@ -233,11 +233,11 @@ class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
         head.weight.data = fit_rows(head.weight.data, rows)  # changes nothing if the head is tied
         head.out_features = self.config.vocab_size
 
-    def _get_resized_lm_head(self, old_lm_head: nn.Linear, *arguments: Any, **options: Any) -> nn.Linear:
-        # transformers returns a Linear, which would predict by inner products. Only its rows are used.
-        resized = super()._get_resized_lm_head(old_lm_head, *arguments, **options)
-        if resized is not old_lm_head:
-            old_lm_head.weight.data = resized.weight.data
+    def _get_resized_lm_head(self, old_lm_head: TokenHead, *arguments: Any, **options: Any) -> TokenHead:
+        # transformers resizes a Linear only. Only its rows are used.
+        linear = nn.Linear(*old_lm_head.weight.shape[::-1], bias=False, device="meta")
+        linear.weight = old_lm_head.weight
+        old_lm_head.weight.data = super()._get_resized_lm_head(linear, *arguments, **options).weight.data
         return old_lm_head
 
 
