@@ -18,7 +18,7 @@ CHECKPOINTING = "activation_checkpointing" if RENAMED else "gradient_checkpointi
 
 
 def model(seed: int = 0, **settings: Any) -> HarmonicGPT2LMHeadModel:
-    """Without dropout, ready to predict; centers spread enough for predictions to differ from each other; features as they are."""
+    """Without dropout, ready to predict, features as they are; centers far enough apart for predictions to differ."""
     torch.manual_seed(seed)
     config = HarmonicGPT2Config(**{**SIZES, **STILL, "initializer_range": 0.5, "scale": 1.0, **settings})
     return HarmonicGPT2LMHeadModel(config).eval()

@@ -209,7 +209,7 @@ class HarmonicHead(CenterHead):
 
     @property
     def wants_scale(self) -> bool:
-        """Whether the scale is still to be found. A softening has a scale of its own, so then features stay as they are."""
+        """Whether the scale is still to be found. With a softening it matters, so features then stay as they are."""
         return self.scale is None and self.softening == 0
 
     @property

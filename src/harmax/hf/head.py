@@ -25,6 +25,7 @@ class TokenHead(HarmonicHead):
         rows: R, the number of rows of the weight; None means V.
         options: as for `HarmonicHead`.
 
+    >>> import torch
     >>> head = TokenHead(16, 50, rows=64)
     >>> head(torch.randn(2, 16)).shape, head.weight.shape
     (torch.Size([2, 50]), torch.Size([64, 16]))
