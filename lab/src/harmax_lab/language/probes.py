@@ -78,14 +78,11 @@ def spots_of(results: Results, readouts: Sequence[str] = READOUTS) -> list[Spot]
 
 def probes_of(results: Results, arm: str, spot: Spot, what: str) -> np.ndarray | None:
     """Return what is stored of an arm's probes at a spot, (S, ...), model after model; None if a model lacks it."""
-    found, below = [], f"probes/{spot.task}"
-    for _, result in sorted(results.where(arm=arm).items(), key=lambda one: one[0].seed):
-        layers = result.arrays.get(f"{below}/layers", np.empty(0)).tolist()
-        if f"{below}/{what}" not in result.arrays or spot.layer not in layers:
-            return None
-        place = layers.index(spot.layer), READOUTS.index(spot.readout)
-        found.append(np.asarray(result.arrays[f"{below}/{what}"])[:, *place])
-    return np.concatenate(found) if found else None
+    place = results.spec.probe_layers.index(spot.layer), READOUTS.index(spot.readout)
+    own = results.where(arm=arm)
+    found = own.array(f"probes/{spot.task}/{what}").by("seed")
+    complete = found and len(found) == len(own)
+    return np.concatenate([found[seed][:, *place] for seed in sorted(found)]) if complete else None
 
 
 def mean_of(results: Results, arm: str, spot: Spot, score: str = "f1", *, level: float = 0.95) -> Interval | None:
@@ -242,9 +239,6 @@ def tables(results: Results) -> list[Table]:
         at.found, at.macro = (compare(own, at.spot, score=score) for score in ("f1", "macro_f1"))
         at.paper = [at.spot.paper[arm][0] for arm in (HARMONIC, STANDARD) if at.spot.paper]
 
-    def paired(name: str) -> Column:
-        return lambda at: getattr(at.found, name, None)
-
     score_columns: dict[str, Column] = {
         **place,
         "model": lambda at: at.arm,
@@ -263,10 +257,10 @@ def tables(results: Results) -> list[Table]:
         "difference [95 % over probes]": lambda at: in_points(at.found and at.found.difference),
         "[95 % over probes and sentences]": lambda at: in_points(compare_on_sentences(own, at.spot)),
         "paper's": lambda at: round(at.paper[0] - at.paper[1], 1) if at.paper else "",
-        "higher on": paired("greater"),
-        "lower on": paired("less"),
-        "p, sign test": paired("sign_p"),
-        "p, signed ranks": paired("rank_p"),
+        "higher on": lambda at: at.found and at.found.greater,
+        "lower on": lambda at: at.found and at.found.less,
+        "p, sign test": lambda at: at.found and at.found.sign_p,
+        "p, signed ranks": lambda at: at.found and at.found.rank_p,
         "mean F1 of both classes, difference [95 %]": lambda at: in_points(at.macro and at.macro.difference),
     }
     title_of_scores = "Probes on the dev side, points, mean over probes; the paper does not name its read-out"
