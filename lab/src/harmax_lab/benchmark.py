@@ -102,16 +102,7 @@ def _rows_of(model: str, head: str, sizes: tuple[Size, ...], options: BenchOptio
 
 
 class Stack:
-    """One ensemble, ready to go on by a block of epochs at a time.
-
-    Args:
-        task: what to learn.
-        model, head: names in `MODELS` and `HEADS`.
-        how: the protocol's settings.
-        size: of the ensemble.
-        samples: rows of a data set.
-        options: where to train it, and whether this is a smoke test, which does not compile.
-    """
+    """One ensemble, ready to go on by a block of epochs at a time; a smoke test does not compile it."""
 
     def __init__(
         self, task: Task, model: str, head: str, how: Settings, size: Size, samples: int, options: BenchOptions
@@ -151,8 +142,7 @@ class Stack:
 class TorchTransformer(nn.Module):
     """The paper's transformer out of torch's own layers and dropout, which one run at a time is faster than ours.
 
-    Args:
-        model: gives the sizes, the embedding and the head.
+    It takes sizes, embedding and head from ours.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -174,14 +164,7 @@ class TorchTransformer(nn.Module):
 
 
 class Plain:
-    """One model and the usual loop around it: loaders, `torch.optim.AdamW`, loss and accuracy of every batch.
-
-    Args:
-        model: the model.
-        split: its data.
-        how: the protocol's settings.
-        device: where to train it.
-    """
+    """One model and the usual loop around it: loaders, `torch.optim.AdamW`, loss and accuracy of every batch."""
 
     size = Size(1)
 
@@ -198,35 +181,31 @@ class Plain:
     def run(self) -> None:
         """Train and test for some epochs."""
         for _ in range(PLAIN_EPOCHS):
-            self.curves.append((*self._train_epoch(), *self._test()))
+            self.model.train()
+            trained = self._epoch(self.train, self._step)
+            self.model.train(self.how.dropout_in_tests)
+            with torch.no_grad():
+                self.curves.append((*trained, *self._epoch(self.test)))
 
-    def _train_epoch(self) -> tuple[float, float]:
-        self.model.train()
+    def _epoch(
+        self, batches: DataLoader[Any], then: Callable[[Tensor], None] = lambda loss: None
+    ) -> tuple[float, float]:
         losses, right, count = 0.0, 0, 0
-        for tokens, target in self.train:
+        for tokens, target in batches:
             tokens, target = tokens.to(self.device), target.to(self.device)
             logits = self.model(tokens)
             loss = F.cross_entropy(logits, target)
-            total = loss + self._penalty() if self.how.penalty else loss
-            self.optimizer.zero_grad()
-            total.backward()
-            self.optimizer.step()
+            then(loss)
             losses += loss.item()
             right += (logits.argmax(-1) == target).sum().item()
             count += len(target)
-        return losses / len(self.train), right / count
+        return losses / len(batches), right / count
 
-    @torch.no_grad()
-    def _test(self) -> tuple[float, float]:
-        self.model.train(self.how.dropout_in_tests)
-        losses, right, count = 0.0, 0, 0
-        for tokens, target in self.test:
-            tokens, target = tokens.to(self.device), target.to(self.device)
-            logits = self.model(tokens)
-            losses += F.cross_entropy(logits, target).item()
-            right += (logits.argmax(-1) == target).sum().item()
-            count += len(target)
-        return losses / len(self.test), right / count
+    def _step(self, loss: Tensor) -> None:
+        total = loss + self._penalty() if self.how.penalty else loss
+        self.optimizer.zero_grad()
+        total.backward()
+        self.optimizer.step()
 
     def _penalty(self) -> Tensor:
         return self.how.penalty * self.model.get_parameter("embedding").square().mean(0).sqrt().mean()
