@@ -31,6 +31,9 @@ PLAIN_EPOCHS, STACKED_EPOCHS = 4, 20
 FOREVER = 10**6
 """Epochs nobody reaches: a benchmark stops when it has seen enough."""
 
+TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "penalty", "dropout_in_tests")
+"""What a protocol's settings and a plan have in common."""
+
 
 class Size(NamedTuple):
     """How many runs, and whether they are tested after every epoch."""
@@ -71,15 +74,12 @@ def _rows_of(model: str, head: str, sizes: tuple[Size, ...], options: BenchOptio
     task, how = find_task(TASK, protocol=PROTOCOL), settings(PROTOCOL, model, head, epochs=FOREVER)
     samples = 100 if options.smoke else 1000
     plain = Plain(how.build(task, model, head), make_split(task, 0, samples=samples), how, options.device)
-    stacks = [Stack(task, model, head, how, size, samples, options) for size in sizes]
-    loops: list[Plain | Stack] = [plain, *stacks]
-    turns: dict[str, Callable[[], None]] = {str(number): loop.run for number, loop in enumerate(loops)}
+    stacks = {str(size): Stack(task, model, head, how, size, samples, options) for size in sizes}
+    loops: dict[str, Plain | Stack] = {"plain": plain, **stacks}
+    turns = {name: loop.run for name, loop in loops.items()}
     times = milliseconds(turns, 1 if options.smoke else options.repeats, options.device)
-    costs = [
-        {name: 1e3 * value / loop.run_steps for name, value in times[turn].items()}
-        for turn, loop in zip(turns, loops, strict=True)
-    ]
-    for loop, cost in zip(loops, costs, strict=True):
+    for name, loop in loops.items():
+        cost = {what: 1e3 * value / loop.run_steps for what, value in times[name].items()}
         yield {
             "loop": "plain" if loop is plain else "stacked",
             "model": model,
@@ -93,7 +93,7 @@ def _rows_of(model: str, head: str, sizes: tuple[Size, ...], options: BenchOptio
             "us_per_run_step": round(cost["ms_p50"], 3),
             "us_p20": round(cost["ms_p20"], 3),
             "us_p80": round(cost["ms_p80"], 3),
-            "ratio": round(costs[0]["ms_p50"] / cost["ms_p50"], 2),
+            "ratio": round(1e3 * times["plain"]["ms_p50"] / plain.run_steps / cost["ms_p50"], 2),
             **(loop.costs if isinstance(loop, Stack) else {}),
             "torch": torch.__version__,
             "cpus": os.cpu_count(),
@@ -109,16 +109,8 @@ class Stack:
     ) -> None:
         self.size = size
         ensemble = Ensemble(partial(how.build, task, model, head), range(size.runs), device=options.device)
-        plan = Plan(
-            epochs=how.epochs,
-            batch_size=how.batch_size,
-            learning_rate=how.learning_rate,
-            weight_decay=how.weight_decay,
-            penalty=how.penalty,
-            dropout_in_tests=how.dropout_in_tests,
-            evaluate=size.evaluate,
-            compile=not options.smoke,
-        )
+        training = {name: getattr(how, name) for name in TRAINING}
+        plan = Plan(**training, evaluate=size.evaluate, compile=not options.smoke)
         splits = [make_split(task, seed, samples=samples) for seed in range(size.runs)]
         self.trainer = Trainer(ensemble, splits, plan)
         self.trainer.block_epochs = STACKED_EPOCHS

@@ -144,16 +144,16 @@ def agreed(sides: Iterable[Side]) -> Side:
     return found.pop() if len(found) == 1 else UNDECIDED
 
 
-def _side(which: str, found: Comparisons) -> Side:
-    return found[which].ratio.above(1)
-
-
 def _side_against_nulls(found: Comparisons) -> Side:
     return side_by_side(found[HARMONIC].ratio, found[STANDARD].ratio)
 
 
 def _sides(tasks: Tasks, lies: Callable[[Comparisons], Side]) -> list[Side]:
     return [agreed(map(lies, found.values())) for found in tasks.values()]
+
+
+def _sides_of(tasks: Tasks, which: str) -> list[Side]:
+    return _sides(tasks, lambda found: found[which].ratio.above(1))
 
 
 def _counts(sides: Sequence[Side]) -> dict[str, int]:
@@ -181,7 +181,6 @@ def too_many(tasks: int) -> int:
     >>> too_many(1), too_many(12)
     (1, 2)
     """
-
     from scipy.stats import binom  # slow to import
 
     return int(binom.isf(0.05, tasks, CHANCE)) + 1
@@ -205,13 +204,13 @@ def judge_ratios(
     tasks = compare_tasks(results, measure, below)
     shown = {task: " and ".join(str(one[BETWEEN].ratio) for one in found.values()) for task, found in tasks.items()}
     words = f"Harmonic median by standard median{' in layer ' * bool(below)}{below[1:]}: {listed(shown)}"
-    sides = _sides(tasks, partial(_side, BETWEEN))
+    sides = _sides_of(tasks, BETWEEN)
     return _finding(results, rule(sides), sides, words)
 
 
 def _judge_null(results: Results) -> Finding:
     tasks = compare_tasks(results)
-    sides = {arm: _sides(tasks, partial(_side, arm)) for arm in ARMS}
+    sides = {arm: _sides_of(tasks, arm) for arm in ARMS}
     return Finding(
         both(*map(most, sides.values())),
         f"Against their shuffled pairs the losses are, by task: {listed(sides, form=_counted)} ({about(results)}).",
@@ -296,7 +295,7 @@ def loss_rows(results: Results, tasks: Tasks, measure: str = MEASURE) -> list[di
                 **{"task": task, "seed": seed, "word pairs": pairs, "quadruples": quadruples},
                 **{f"{arm}{words}": str(getattr(found[arm], of)) for arm in ARMS for words, of in columns.items()},
                 **{"harmonic / standard": str(found[BETWEEN].ratio), "share lower": str(found[BETWEEN].share)},
-                **{"harmonic is": SIDES[_side(BETWEEN, found)]},
+                **{"harmonic is": SIDES[found[BETWEEN].ratio.above(1)]},
                 **{"against shuffled": SIDES[_side_against_nulls(found)]},
             }
         )

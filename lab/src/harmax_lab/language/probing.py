@@ -11,8 +11,7 @@ look at, so that differences between features, layers or models are paired. No p
 # N sentences, B of a batch, T tokens of the longest one, D features, L layers, R read-outs, P = L R kinds of features,
 # S seeds, H hidden units
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -165,18 +164,21 @@ def read_sentences(
         raise ValueError(
             f"`encoding` must give tokens below {known}, the model's, got {largest}; take the model's own."
         )
-    width = model.config.hidden_size
-    found_LRND = torch.empty(len(layers), len(READOUTS), len(tokens), width, device=device)
-    with _evaluating(model, device) as hidden_states:
+    found_LRND = torch.empty(len(layers), len(READOUTS), len(tokens), model.config.hidden_size, device=device)
+    kind, was_training = torch.device(device).type, model.training
+    nn.Module.to(model, device)  # transformers' own is typed as taking nothing
+    body = model.eval().base_model  # the head, most of a small model's work, is not needed
+    try:
         for batch in _batches(lengths):
-            padded_BT = np.zeros((len(batch), lengths[batch].max()), dtype=np.int64)
-            for row, place in zip(padded_BT, batch, strict=True):
-                row[: lengths[place]] = tokens[place]
-            length_B = torch.from_numpy(lengths[batch]).to(device)
-            streams = hidden_states(torch.from_numpy(padded_BT).to(device))
-            place_B = torch.from_numpy(batch).to(device)
+            rows = [torch.tensor(tokens[place]) for place in batch]
+            tokens_BT = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+            length_B, place_B = (torch.from_numpy(one).to(device) for one in (lengths[batch], batch))
+            with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
+                streams = body(tokens_BT, output_hidden_states=True, use_cache=False).hidden_states
             for layer, out_RND in zip(layers, found_LRND, strict=True):
                 out_RND[:, place_B] = _read_out(streams[layer].float(), length_B)
+    finally:
+        model.train(was_training)
     return found_LRND
 
 
@@ -186,23 +188,6 @@ def _read_out(stream_BTD: Tensor, length_B: Tensor) -> Tensor:
     # Filled and not multiplied: what padding holds might be no number.
     sum_BD = stream_BTD.masked_fill(~real_BT[..., None], 0.0).sum(1)
     return torch.stack([stream_BTD[rows_B, length_B - 1], sum_BD / length_B[:, None]])
-
-
-@contextmanager
-def _evaluating(model: "PreTrainedModel", device: str) -> Iterator[Callable[[Tensor], tuple[Tensor, ...]]]:
-    """Yield a function from tokens to residual streams, the model without dropout while it is used."""
-    kind, was_training = torch.device(device).type, model.training
-    nn.Module.to(model, device)  # transformers' own is typed as taking nothing
-    body = model.eval().base_model  # the head, most of a small model's work, is not needed
-
-    def hidden_states(tokens_BT: Tensor) -> tuple[Tensor, ...]:
-        with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
-            return tuple(body(tokens_BT, output_hidden_states=True, use_cache=False).hidden_states)
-
-    try:
-        yield hidden_states
-    finally:
-        model.train(was_training)
 
 
 def _batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
