@@ -195,7 +195,7 @@ def _judge_learned(results: Results) -> Finding:
     rates = (over_rates(results, arm) for arm in ("harmonic_learnable", "harmonic_768"))
     (lr, learned), (fixed_lr, fixed) = (min(found.items(), key=lambda one: one[1]) for found in rates)
     difference = learned - fixed
-    (end,) = results.where(arm="harmonic_learnable", lr=lr, seed=results.spec.seeds[0]).metric("exponent")
+    end = results[SweepCell("harmonic_learnable", lr, results.spec.seeds[0])].metrics["exponent"]
     return Finding(
         # One seed: a difference must be twice as large to count.
         True if difference < 0 else False if difference > 2 * AS_WELL else None,
@@ -257,8 +257,7 @@ def tables(results: Results) -> list[Table]:
         at.losses = list(by_seed.values())
         gains = [loss - by_seed.get(seed, np.inf) for seed, loss in losses_of(results, STANDARD).items()]
         at.gains = [gain for gain in gains if np.isfinite(gain)]
-        first = results.where(arm=at.arm, lr=spec.repeated_lr, seed=spec.seeds[0])
-        at.end = next((result.metrics for result in first.values()), {})
+        at.end = results.get(SweepCell(at.arm, spec.repeated_lr, spec.seeds[0]), CellResult()).metrics
 
     def loss_at(lr: float) -> Column:
         return lambda at: at.rates.get(lr)
@@ -304,9 +303,10 @@ def figures(results: Results) -> dict[str, Picture]:
         f"Loss over the training at learning rate {spec.repeated_lr:g} ({body}), medians over seeds. Thin: training "
         "batches, smoothed. Marks: validation. The first steps, and arms that learn little, lie above the edge."
     )
-    repeated = results.where(lr=spec.repeated_lr)
     drawn = {"sweep_lr": Picture(_draw_rates(results), rates)}
-    return {**drawn, "sweep_curves": Picture(_draw_curves(repeated), curves)} if repeated else drawn
+    if repeated := results.where(lr=spec.repeated_lr):
+        drawn["sweep_curves"] = Picture(_draw_curves(repeated), curves)
+    return drawn
 
 
 def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["Axes", tuple[str, ...]]]]:

@@ -183,15 +183,23 @@ def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+@torch.no_grad()
 def mean_loss(recipe: "LanguageRecipe", shards: TokenShards) -> float:
     """Return a model's mean loss of `evaluation_sequences` windows that are evenly spread over a split."""
+    from harmax.train.language.model import NextTokenLoss
+    from harmax.train.world import autocast
+
     spec, device = recipe.spec, recipe.world.device
+    loss = NextTokenLoss(recipe.model, spec)
     windows = shards.count_windows(spec.context)
     chosen = np.unique(np.linspace(0, windows - 1, min(spec.evaluation_sequences, windows)).astype(np.int64))
-    places = np.split(chosen, range(spec.micro_batch, len(chosen), spec.micro_batch))
-    read = (torch.from_numpy(shards.read_windows(place, spec.context)).to(device) for place in places)
-    total = recipe.step.evaluate((tokens_BT[:, :-1], tokens_BT[:, 1:]) for tokens_BT in read)
-    return total.item() / (len(chosen) * spec.context)
+    total = 0.0
+    for start in range(0, len(chosen), spec.micro_batch):
+        read_BT = shards.read_windows(chosen[start : start + spec.micro_batch], spec.context)
+        tokens_BT = torch.from_numpy(read_BT).to(device)
+        with autocast(spec.dtype, device):
+            total += float(loss(tokens_BT[:, :-1], tokens_BT[:, 1:]))
+    return total / (len(chosen) * spec.context)
 
 
 def unpacked_corpus() -> Path:

@@ -91,10 +91,10 @@ def mean_of(results: Results, arm: str, spot: Spot, score: str = "f1", *, level:
     return None if values is None else bootstrap_interval(_points(values), statistic="mean", level=level)
 
 
-def majority_of(results: Results, task: str) -> float | None:
-    """Return the F1 of always giving the more frequent training label, in points."""
+def majority_of(results: Results, task: str) -> float:
+    """Return the F1 of always giving the more frequent training label, in points; NaN where nothing is measured."""
     found = results.array(f"probes/{task}/majority").values
-    return 100 * float(found[0][SCORES.index("f1")]) if found else None
+    return 100 * float(found[0][SCORES.index("f1")]) if found else np.nan
 
 
 def compare(results: Results, spot: Spot, *, score: str = "f1", level: float = 0.95) -> PairedDifference | None:
@@ -171,20 +171,16 @@ def _judge_majority(results: Results) -> Finding:
     limits = {task: majority_of(results, task) for task in tasks_of(results)}
     answers: dict[str, bool | None] = {}
     for arm, spot in places:
-        mean, limit = mean_of(results, arm, spot, level=shared_level(len(places))), limits[spot.task]
-        answers[f"{arm}, {spot.words}"] = mean.above(limit) if mean and limit is not None else None
+        mean = mean_of(results, arm, spot, level=shared_level(len(places)))
+        answers[f"{arm}, {spot.words}"] = mean.above(limits[spot.task]) if mean else None
     below = [words for words, answer in answers.items() if answer is not True]
-    constant = ", ".join(f"{title(task)} {_rounded(limit)}" for task, limit in limits.items())
+    constant = ", ".join(f"{title(task)} {limit:.1f}" for task, limit in limits.items())
     return Finding(
         both(*answers.values()),
         f"{len(places) - len(below)} of {len(places)} do. The more frequent label has an F1 of {constant}."
         + (f" Not above it: {'; '.join(below)}." if below else ""),
         {"above": len(places) - len(below), "of": len(places)},
     )
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
 
 
 def _real_sentences(results: Results) -> str:
@@ -242,31 +238,35 @@ def tables(results: Results) -> list[Table]:
     score_columns: dict[str, Column] = {
         **place,
         "model": lambda at: at.arm,
-        "probes": lambda at: 0 if at.values is None else len(at.values),
+        "probes": lambda at: len(at.values),
         "F1 [95 %]": lambda at: in_points(at.f1),
-        "deviation": lambda at: None if at.values is None else round(100 * float(np.std(at.values)), 1),
+        "deviation": lambda at: round(100 * float(np.std(at.values)), 1),
         "paper's F1": lambda at: "{} ± {}".format(*at.paper) if at.paper else "",
-        "ours - paper's": lambda at: round(at.f1.estimate - at.paper[0], 1) + 0.0 if at.f1 and at.paper else "",
-        "always the majority": lambda at: _rounded(majority_of(own, at.spot.task)),
+        "ours - paper's": lambda at: round(at.f1.estimate - at.paper[0], 1) + 0.0 if at.paper else "",
+        "always the majority": lambda at: round(majority_of(own, at.spot.task), 1),
         "mean F1 of both classes [95 %]": lambda at: in_points(at.macro),
         "accuracy [95 %]": lambda at: in_points(at.accuracy),
     }
     difference_columns: dict[str, Column] = {
         **place,
         "pairs of probes": lambda at: pairs_of(at.found),
-        "difference [95 % over probes]": lambda at: in_points(at.found and at.found.difference),
+        "difference [95 % over probes]": lambda at: in_points(at.found.difference),
         "[95 % over probes and sentences]": lambda at: in_points(compare_on_sentences(own, at.spot)),
         "paper's": lambda at: round(at.paper[0] - at.paper[1], 1) if at.paper else "",
-        "higher on": lambda at: at.found and at.found.greater,
-        "lower on": lambda at: at.found and at.found.less,
-        "p, sign test": lambda at: at.found and at.found.sign_p,
-        "p, signed ranks": lambda at: at.found and at.found.rank_p,
-        "mean F1 of both classes, difference [95 %]": lambda at: in_points(at.macro and at.macro.difference),
+        "higher on": lambda at: at.found.greater,
+        "lower on": lambda at: at.found.less,
+        "p, sign test": lambda at: at.found.sign_p,
+        "p, signed ranks": lambda at: at.found.rank_p,
+        "mean F1 of both classes, difference [95 %]": lambda at: in_points(at.macro.difference),
     }
     title_of_scores = "Probes on the dev side, points, mean over probes; the paper does not name its read-out"
     return [
-        tabulate(title_of_scores, probes, score_columns),
-        tabulate("F1, harmonic minus standard, points, paired over probes", pairs, difference_columns),
+        tabulate(title_of_scores, [at for at in probes if at.f1], score_columns),
+        tabulate(
+            "F1, harmonic minus standard, points, paired over probes",
+            [at for at in pairs if at.found],
+            difference_columns,
+        ),
     ]
 
 
@@ -294,9 +294,7 @@ def figures(results: Results) -> dict[str, Picture]:
         sharex="col",
     )
     for (readout, task), axes in panels.items():
-        limit = majority_of(own, task)
-        if limit is not None:
-            axes.axhline(limit, color="black", linestyle="--", linewidth=1.2, zorder=1)
+        axes.axhline(majority_of(own, task), color="black", linestyle="--", linewidth=1.2, zorder=1)
         lane = WIDTH / len(spec.arms)
         for column, layer in enumerate(spec.probe_layers):
             for place, arm in enumerate(spec.arms):
