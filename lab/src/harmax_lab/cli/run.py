@@ -23,7 +23,7 @@ class Flags:
     """What both verbs are told."""
 
     smoke: bool = False
-    """Only check that everything works, in seconds for an experiment."""
+    """Only check that everything works; an experiment takes seconds."""
     full: bool = False
     """The paper's full settings instead of the quick ones."""
     folder: Path = Path("runs")

@@ -60,6 +60,11 @@ def enough_text(*, tokens: int, seeds: int = 3) -> Callable[[Results], str]:
     return test
 
 
+def unless_embedded(words: str) -> Callable[[Results], str]:
+    """Return a test for `enough`: what is embedded or made up decides nothing, and the words say why."""
+    return lambda results: words if results.spec.embedded else ""
+
+
 def over_seeds(difference: Interval, seeds: int) -> str:
     """Write a mean difference; its interval says nothing where there is one seed."""
     return (

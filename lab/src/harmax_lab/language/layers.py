@@ -52,20 +52,19 @@ def cosines_of(results: Results, arm: str, task: str, layer: int, kind: int = 0)
     return {seed: [Interval(*map(float, row)) for row in cosine[kind]] for seed, cosine in found.items()}
 
 
-def _words(arms: dict[str, list[list[Interval]]], layer: int, results: Results) -> str:
-    shown = {arm: " and ".join(f"{one[0]}, shuffled {one[1]}" for one in found) for arm, found in arms.items()}
+def _words(arms: dict[str, dict[int, list[Interval]]], layer: int, results: Results) -> str:
+    shown = {arm: " and ".join(f"{own}, shuffled {other}" for own, other in arms[arm].values()) for arm in arms}
     return f"Mean cosine in layer {layer}: {listed(shown)} ({parallelograms.about(results)})."
 
 
 def _judge_parallel(results: Results, kind: int) -> Finding:
     layer = layer_of(results.spec)
     arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer, kind) for arm in ARMS}
-    seeds = sorted(arms[STANDARD].keys() & arms[HARMONIC].keys())
-    sides = [parallelograms.side_by_side(arms[HARMONIC][seed][0], arms[STANDARD][seed][0]) for seed in seeds]
+    sides = [parallelograms.side_by_side(arms[HARMONIC][seed][0], one[0]) for seed, one in arms[STANDARD].items()]
     return Finding(
         parallelograms.agreed(sides),
-        _words({arm: [found[seed] for seed in seeds] for arm, found in arms.items()}, layer, results),
-        {f"{arm}_{seed}": found[seed][0].estimate for arm, found in arms.items() for seed in seeds},
+        _words(arms, layer, results),
+        {f"{arm}_{seed}": one[0].estimate for arm, found in arms.items() for seed, one in found.items()},
     )
 
 
@@ -75,7 +74,7 @@ def _judge_shuffled(results: Results) -> Finding:
     sides = [parallelograms.side_by_side(*one) for found in arms.values() for one in found.values()]
     return Finding(
         both(*sides) if sides else None,
-        _words({arm: list(found.values()) for arm, found in arms.items()}, layer, results),
+        _words(arms, layer, results),
         {f"{arm}_{seed}_shuffled": one[1].estimate for arm, found in arms.items() for seed, one in found.items()},
     )
 

@@ -26,7 +26,7 @@ from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2
-from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
+from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares, unless_embedded
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 
 if TYPE_CHECKING:
@@ -241,11 +241,7 @@ def _judge_settings(results: Results) -> Finding:
     )
 
 
-def real_words(results: Results) -> str:
-    """Return, for `enough`, that generated tokens decide nothing."""
-    return "Generated tokens have no words in them." if results.spec.embedded else ""
-
-
+real_words = unless_embedded("Generated tokens have no words in them.")
 _claim = partial(compares, enough=real_words)
 CLAIMS = (
     _claim(

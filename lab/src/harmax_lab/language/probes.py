@@ -22,7 +22,7 @@ from harmax_lab.kit.judges import both, listed, pairs_of, shared_level
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2
-from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
+from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares, unless_embedded
 from harmax_lab.language.probing import READOUTS, SCORES, scores
 
 if TYPE_CHECKING:
@@ -183,11 +183,7 @@ def _judge_majority(results: Results) -> Finding:
     )
 
 
-def _real_sentences(results: Results) -> str:
-    return "Made-up sentences stand in for SST-2 and CoLA." if results.spec.embedded else ""
-
-
-_claim = partial(compares, enough=_real_sentences)
+_claim = partial(compares, enough=unless_embedded("Made-up sentences stand in for SST-2 and CoLA."))
 _REPORTED = "; ".join(
     f"{TITLES[task]}, layer {layer}: {found[HARMONIC][0]} against {found[STANDARD][0]}"
     for (task, layer), found in PAPER.items()
