@@ -192,9 +192,7 @@ def figures(results: Results) -> dict[str, Picture]:
     if not conditions:
         return {}
     gains = {CONDITIONS[one].label: gain(one) for one in conditions}
-    places = results.spec.places(results)
-    size = (1.75 * len(places[0].each()) + 2.2, len(SCORES) * (0.3 * len(gains) + 0.75) + 0.6)
-    figure = show.draw_effects(places, gains, size=size)
+    figure = show.draw_effects(results.spec.places(results), gains)
     caption = (
         "Gain of harmonic loss over cross-entropy, both trained alike, under each condition and on each task; untuned, "
         f"{len(results.spec.seeds)} seeds: mean and 95 % interval, gray where it spans 0. To the right of 0 harmonic "
