@@ -68,9 +68,7 @@ def cells(spec: AblationSpec) -> list[RunCell]:
     return [
         RunCell(place.protocol, task, place.model, head, spec.train_fraction, seed)
         for place in spec.places()
-        for task in place.tasks
-        for head in HEADS
-        for seed in spec.seeds
+        for task, head, seed in product(place.tasks, HEADS, spec.seeds)
     ]
 
 

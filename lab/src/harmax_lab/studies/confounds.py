@@ -15,6 +15,7 @@ the effect of the data on a gain is paired in initial weights alone.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from harmax.figures import Picture
@@ -100,10 +101,7 @@ def cells(spec: ConfoundSpec) -> list[ConfoundCell]:
     return [
         ConfoundCell(CONDITIONS[condition].protocol, task, place.model, head, spec.train_fraction, seed, condition)
         for place in spec.places()
-        for condition in spec.conditions
-        for task in place.tasks
-        for head in HEADS
-        for seed in spec.seeds
+        for condition, task, head, seed in product(spec.conditions, place.tasks, HEADS, spec.seeds)
     ]
 
 
@@ -170,8 +168,7 @@ def tables(results: Results) -> list[Table]:
     labels = {arm_name(head, one): LABELS[arm_name(head, one)] for one in spec.conditions for head in HEADS}
     scores = [
         {**place.columns, "arm": label, **{words: place.mean(arm, score) for score, words in SCORES.items()}}
-        for place in show.each(places)
-        for arm, label in labels.items()
+        for place, (arm, label) in product(show.each(places), labels.items())
     ]
     made = [
         show.effect_table(GAINS_TITLE, places, gains),

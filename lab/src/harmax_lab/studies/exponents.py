@@ -84,9 +84,7 @@ def cells(spec: ExponentSpec) -> list[ExponentCell]:
     return [
         ExponentCell(place.protocol, task, place.model, head, spec.train_fraction, seed, exponent)
         for place in spec.places()
-        for task in place.tasks
-        for head, exponent in heads
-        for seed in spec.seeds
+        for task, (head, exponent), seed in product(place.tasks, heads, spec.seeds)
     ]
 
 

@@ -74,11 +74,9 @@ def cells(spec: RivalsSpec) -> list[RivalCell]:
     """List every protocol, loss, model, task and seed; the authors' protocol has the losses of the appendix alone."""
     return [
         RivalCell(place.protocol, task, place.model, tuned.find_arm(loss).head, spec.train_fraction, seed, loss)
-        for place in spec.places()
-        for loss in spec.losses
+        for place, loss in product(spec.places(), spec.losses)
         if place.protocol == "matched" or loss in APPENDIX
-        for task in place.tasks
-        for seed in spec.seeds
+        for task, seed in product(place.tasks, spec.seeds)
     ]
 
 
