@@ -46,8 +46,9 @@ HEADS = {
 SWITCHES = arms.switches("dot_harmax")
 """Weights of the four heads in each effect."""
 OVER_NEITHER = {
-    f"{words}, over neither": minus(head, "linear")
-    for head, words in (("harmonic", "both"), ("l2", "distance alone"), ("dot_harmax", "HarMax alone"))
+    "both, over neither": minus("harmonic", "linear"),
+    "distance alone, over neither": minus("l2", "linear"),
+    "HarMax alone, over neither": minus("dot_harmax", "linear"),
 }
 HALF = 0.5
 

@@ -112,14 +112,13 @@ class Place(NamedTuple):
 
     def per_seed(self, weights: Weights, score: str) -> dict[int, float]:
         """Return a weighted sum of arms' scores for each seed that all of them have, averaged over the tasks."""
-        by_task = []
-        for task in self.tasks:
-            arms = [(weight, self.runs.get((task, arm), {})) for arm, weight in weights.items()]
-            seeds = set.intersection(*(set(runs) for _, runs in arms))
-            by_task.append({seed: sum(weight * runs[seed].metrics[score] for weight, runs in arms) for seed in seeds})
-        common = sorted(set.intersection(*map(set, by_task)))
+
+        def total(task: str, seed: int) -> float:
+            return sum(weight * self.runs[task, arm][seed].metrics[score] for arm, weight in weights.items())
+
+        seeds = set.intersection(*(set(self.runs.get(at, {})) for at in product(self.tasks, weights)))
         # Rounded, so that equal scores tie whatever the order of the sum.
-        return {seed: round(float(np.mean([sums[seed] for sums in by_task])), 12) for seed in common}
+        return {seed: round(float(np.mean([total(task, seed) for task in self.tasks])), 12) for seed in sorted(seeds)}
 
     def contrast(
         self, weights: Weights, score: str, limit: float = 0.0, level: float = 0.95

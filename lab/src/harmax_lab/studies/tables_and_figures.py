@@ -50,8 +50,7 @@ def score_table(title: str, places: Iterable[Place], arms: Mapping[str, str]) ->
     """Tabulate scores, one column per arm."""
     rows = [
         {**place.columns, "score": words, **{label: place.mean(arm, score) for arm, label in arms.items()}}
-        for place in each(places)
-        for score, words in SCORES.items()
+        for place, (score, words) in product(each(places), SCORES.items())
     ]
     return Table(title, tuple(rows))
 
