@@ -186,22 +186,16 @@ def _draw_seeds(results: Results, protocol: str, task: str) -> Picture:
     rows, columns = -(-len(seeds) // planes.SHEET_COLUMNS), min(len(seeds), planes.SHEET_COLUMNS)
     size = (10, len(ARMS) // beside * (9.3 / (beside * columns) * rows + 0.36))
     labels = {arm: style.label for arm, style in MODEL_STYLES.items()}
-    figure, every, _ = drawing.wrapped(labels, beside, size=size)
-    for arm, axes in every.items():
-        found = results.where(arm=arm).take(lambda cell, result: last_embedding(result)).by("seed")
-        ends = {seed: found.get(seed) for seed in seeds}
-        planes.draw_sheet(
-            axes,
-            [None if end is None else planes.plane_of(structure, end, coarse=True) for end in ends.values()],
-            [
-                planes.percent(explained_variance(end))
-                if end is not None
-                else "diverged"
-                if seed in found
-                else "not finished"
-                for seed, end in ends.items()
-            ],
-        )
+    figure, panels, _ = drawing.wrapped(labels, beside, size=size)
+    for arm, axes in panels.items():
+        ends = results.where(arm=arm).take(lambda cell, result: last_embedding(result)).by("seed")
+        drawn: list[Any] = []
+        words = []
+        for seed in seeds:
+            end, lost = ends.get(seed), "diverged" if seed in ends else "not finished"
+            drawn.append(None if end is None else planes.plane_of(structure, end, coarse=True))
+            words.append(lost if end is None else planes.percent(explained_variance(end)))
+        planes.draw_sheet(axes, drawn, words)
     return Picture(
         figure,
         f"{TITLES[task]}, {protocol} protocol: the same planes for every seed, row by row "

@@ -26,6 +26,7 @@ from harmax_lab.kit.judges import LEAST_SEEDS, Judge
 from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
+from harmax_lab.kit.tables import places as every_place
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 TITLES = {name: find_task(name).title for name in TASKS}
@@ -80,10 +81,7 @@ def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[st
 
 def places(found: Results, **fields: Iterable[Any]) -> list[Any]:
     """List every protocol, task and value of a further field, each with its own results as `own`."""
-    listed = combinations(**{"protocol": found.spec.protocols, "task": found.spec.tasks, **fields})
-    for at in listed:
-        at.own = found.where(**vars(at))
-    return listed
+    return every_place(found, **{"protocol": found.spec.protocols, "task": found.spec.tasks, **fields})
 
 
 def place(at: Any) -> dict[str, str]:
