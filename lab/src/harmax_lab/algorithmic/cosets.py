@@ -18,7 +18,6 @@ from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -182,13 +181,6 @@ def _draw_strip(axes: Any, place: int, own: Results, space: str, color: str) -> 
         axes.text(place, 0.01, f"{lost} diverged", color="#777777", **words)
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "cosets",
-    "Which cosets the permutations cluster by",
-    "Section on S4; appendix",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
+EXPERIMENT = runs.view(
+    "cosets", "Which cosets the permutations cluster by", "Section on S4; appendix", CLAIMS, measure, tables, figures
 )

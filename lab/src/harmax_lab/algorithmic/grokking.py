@@ -24,7 +24,6 @@ from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT, everywhere, listed, pairs_of, side
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -98,8 +97,7 @@ def _judge_gap(results: Results) -> Finding:
 
 def reached(results: Results) -> Results:
     """Keep the runs that reach both accuracies."""
-    late = {cell for cell, result in results.items() if np.isinf([result.metrics[name] for name in SIDES]).any()}
-    return results.where(lambda cell: cell in results and cell not in late)
+    return results.having(lambda result: bool(np.isfinite([result.metrics[name] for name in SIDES]).all()))
 
 
 def medians(results: Results) -> dict[tuple[str, tuple[str, str], str], tuple[Interval | None, float, bool]]:
@@ -389,13 +387,6 @@ def _shown(epochs: np.ndarray, never: float) -> np.ndarray:
     return np.where(np.isfinite(epochs), np.maximum(epochs, 1), never)
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "grokking",
-    "How long the test waits for the training",
-    "Fig. 3 c",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
+EXPERIMENT = runs.view(
+    "grokking", "How long the test waits for the training", "Fig. 3 c", CLAIMS, measure, tables, figures
 )

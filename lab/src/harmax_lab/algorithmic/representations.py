@@ -12,12 +12,12 @@ from harmax.analysis import PairedDifference, bootstrap_interval, explained_vari
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, measures, planes, runs
 from harmax_lab.algorithmic.measures import CLEAN, MAIN, NUMBERS, last_embedding
+from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import Judge, everywhere
 from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
@@ -44,18 +44,19 @@ def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[st
 def _compare(results: Results, level: float = 0.95) -> tuple[PairedDifference, str]:
     """Compare two heads on a task, seed by seed: how much better is harmonic? A diverged run counts as the worst."""
     main = MAIN[find_task(results.distinct("task")[0]).structure.kind]
-    sign, worst = (-1, math.inf) if main.low_is_good else (1, -math.inf)
+    worst = math.inf if main.low_is_good else -math.inf
     harmonic, standard = (
-        [worst if one is None else one for one in results.where(head=head).metric(main.key)]
-        for head in ("harmonic", "linear")
+        [worst if one is None else one for one in results.where(head=head).metric(main.key)] for head in HEADS[::-1]
     )
-    found = paired_difference([sign * one for one in harmonic], [sign * one for one in standard], level=level)
-    lost = len(results) - len(results.metric(main.key).present)
+    better, worse = (standard, harmonic) if main.low_is_good else (harmonic, standard)
+    found, diverged = (
+        paired_difference(better, worse, level=level),
+        len(results) - len(results.metric(main.key).present),
+    )
+    lost = f"; diverged, counted as the worst: {diverged}" if diverged else ""
     return found, (
         f"{main.words}: harmonic {bootstrap_interval(harmonic)}, standard {bootstrap_interval(standard)}; harmonic is "
-        f"better on {found.greater} of {len(harmonic)} seeds (sign test p = {found.sign_p:.2g})"
-        + f"; diverged, counted as the worst: {lost}"
-        * bool(lost)
+        f"better on {found.greater} of {len(harmonic)} seeds (sign test p = {found.sign_p:.2g}){lost}"
     )
 
 
@@ -64,7 +65,7 @@ def _judge_task(results: Results) -> Finding:
     sentence = f"Medians and 95 % intervals of the {words}."
     numbers: dict[str, Any] = {"better_by": found.difference._asdict(), "sign_p": found.sign_p}
     if results.distinct("task") == ["modular_addition"]:
-        clean = {head: sum(map(bool, results.where(head=head).metric("clean"))) for head in ("harmonic", "linear")}
+        clean = {head: sum(map(bool, results.where(head=head).metric("clean"))) for head in HEADS}
         sentence += (
             f" One frequency leaves at most {CLEAN:.0%} of the variance in {clean['harmonic']} harmonic and "
             f"{clean['linear']} standard runs."
@@ -203,13 +204,4 @@ def _draw_seeds(results: Results, protocol: str, task: str) -> Picture:
     )
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "representations",
-    "What the embeddings look like",
-    "Fig. 2",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
-)
+EXPERIMENT = runs.view("representations", "What the embeddings look like", "Fig. 2", CLAIMS, measure, tables, figures)

@@ -86,7 +86,7 @@ def points_of(case: int) -> Tensor:
 def train(spec: ToySpec, case: int, arm: str, seeds: Sequence[int], progress: Progress) -> Trajectory:
     """Train every seed at once, full batch, with Adam."""
     points = points_of(case)
-    weight = torch.stack([initial_weight(*points.shape, seed) for seed in seeds])
+    weight = torch.stack([initial_weight(len(points), 2, seed) for seed in seeds])
     adam = partial(torch.optim.Adam, lr=spec.learning_rate, amsgrad=arm == "harmonic_amsgrad")
     steps, message = recorded_steps(spec.steps), f"case {case}, {HEAD_STYLES[arm].label}"
     target = torch.arange(len(points))

@@ -114,8 +114,8 @@ def _draw_stationarity(results: Results, by_arm: ByArm, blobs: str) -> Picture:
 
 def _draw_plane(plane: Mapping[str, CellResult]) -> Picture:
     titles = {arm: HEAD_STYLES[arm].label for arm in PLANE_ARMS if arm in plane}
-    figure, panels = drawing.facets(columns=titles, size=(4.8 * len(titles), 4.9), font=10.5)
-    for (_, arm), axes in panels.items():
+    figure, panels, _ = drawing.wrapped(titles, len(titles), size=(4.8 * len(titles), 4.9))
+    for arm, axes in panels.items():
         points, target, path = (plane[arm].arrays[name] for name in ("points", "target", "weight"))
         reach = 1.15 * max(np.abs(points).max(), np.abs(path[-1]).max())
         _draw_ties(axes, arm, path[-1], reach)
