@@ -49,14 +49,11 @@ def _compare(results: Results, level: float = 0.95) -> tuple[PairedDifference, s
         [worst if one is None else one for one in results.where(head=head).metric(main.key)] for head in HEADS[::-1]
     )
     better, worse = (standard, harmonic) if main.low_is_good else (harmonic, standard)
-    found, diverged = (
-        paired_difference(better, worse, level=level),
-        len(results) - len(results.metric(main.key).present),
-    )
-    lost = f"; diverged, counted as the worst: {diverged}" if diverged else ""
+    found, lost = paired_difference(better, worse, level=level), len(results) - len(results.metric(main.key).present)
+    counted = f"; diverged, counted as the worst: {lost}" * bool(lost)
     return found, (
         f"{main.words}: harmonic {bootstrap_interval(harmonic)}, standard {bootstrap_interval(standard)}; harmonic is "
-        f"better on {found.greater} of {len(harmonic)} seeds (sign test p = {found.sign_p:.2g}){lost}"
+        f"better on {found.greater} of {len(harmonic)} seeds (sign test p = {found.sign_p:.2g}){counted}"
     )
 
 
@@ -126,11 +123,9 @@ CLAIMS = tuple(claim for protocol in PROTOCOLS for claim in _claims_of(protocol)
 
 def tables(results: Results) -> list[Table]:
     """Tabulate the medians of all measures, one table per task."""
+    title, rows = "{}: medians over the runs that did not diverge", runs.places(results, arm=ARMS)
     return [
-        Table(
-            f"{TITLES[task]}: medians over the runs that did not diverge",
-            tuple(_row(at) for at in runs.places(results, task=(task,), arm=ARMS)),
-        )
+        Table(title.format(TITLES[task]), tuple(_row(at) for at in rows if at.task == task))
         for task in results.spec.tasks
     ]
 
@@ -150,15 +145,10 @@ def _row(at: Any) -> dict[str, Any]:
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw the planes of one seed per model, then those of every seed."""
-    protocols = results.groups("protocol")
-    return {
-        **{f"planes_{protocol}": _draw_planes(own, protocol) for protocol, own in protocols.items()},
-        **{
-            f"planes_{task}_{protocol}": _draw_seeds(found, protocol, task)
-            for protocol, own in protocols.items()
-            for task, found in own.groups("task").items()
-        },
-    }
+    drawn = {f"planes_{protocol}": _draw_planes(own, protocol) for protocol, own in results.groups("protocol").items()}
+    for (protocol, task), own in results.groups("protocol", "task").items():
+        drawn[f"planes_{task}_{protocol}"] = _draw_seeds(own, protocol, task)
+    return drawn
 
 
 def _draw_planes(results: Results, protocol: str) -> Picture:

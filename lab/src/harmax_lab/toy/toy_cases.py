@@ -12,7 +12,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec
 from harmax_lab.kit.judges import Judge
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, median_of, tabulate
+from harmax_lab.kit.tables import Column, Table, median_of, places, tabulate
 from harmax_lab.toy import heads
 from harmax_lab.toy.heads import Trajectory, initial_weight
 
@@ -282,11 +281,7 @@ CLAIMS = (
 
 def tables(results: Results) -> list[Table]:
     """Tabulate the last step."""
-    rows = [
-        SimpleNamespace(case=case, arm=arm, own=results.where(case=case, arm=arm))
-        for case in results.spec.cases
-        for arm in ARMS[case]
-    ]
+    rows = [at for at in places(results, case=results.spec.cases, arm=ARMS[2]) if at.arm in ARMS[at.case]]
     columns: dict[str, Column] = {
         "case": lambda at: at.case,
         "head": lambda at: HEAD_STYLES[at.arm].label,
