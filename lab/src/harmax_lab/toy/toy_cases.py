@@ -179,13 +179,12 @@ def _judge_last_step(results: Results) -> Finding:
 
 def _judge_growth(results: Results) -> Finding:
     growth = min(results.metric("late_norm_growth"))
-    norms = {case: own.metric("weight_norm").values for case, own in results.groups("case").items()}
-    ends = {case: float(np.median(found)) for case, found in norms.items()}
+    ends = {case: float(np.median(own.metric("weight_norm").values)) for case, own in results.groups("case").items()}
+    words = ", ".join(f"{norm:.2f} in case {case}" for case, norm in ends.items())
     return Finding(
         growth > 1.02,
-        "Median norm at the last step: "
-        + ", ".join(f"{norm:.2f} in case {case}" for case, norm in ends.items())
-        + f". In the second half of training it grew by {growth - 1:.0%} or more in every run.",
+        f"Median norm at the last step: {words}. In the second half of training it grew by {growth - 1:.0%} or more "
+        "in every run.",
         {**{f"median_norm_case_{case}": norm for case, norm in ends.items()}, "least_late_growth": growth},
     )
 

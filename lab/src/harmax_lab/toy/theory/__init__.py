@@ -8,7 +8,8 @@ theorems. Every head is trained by full-batch gradient descent with one constant
 data gradient descent is the case in which cross-entropy's growth is known: |W| rises with the logarithm of the step and
 W / |W| tends to the widest margin. Adam, which divides by the size of a gradient that fades away, would hide both.
 
-separable.py has the data, the heads and the descent; measures.py what is measured on them; figures.py the pictures.
+separable.py has the data and how heads are trained on them; measures.py what is measured; figures.py the pictures. The
+losses and the descent are those of the toy cases too: ../heads.py.
 """
 
 import math

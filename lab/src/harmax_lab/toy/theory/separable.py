@@ -1,4 +1,4 @@
-"""Data, heads and training of the `theory` experiment: separable blobs, one linear layer, plain gradient descent."""
+"""Data and training of the `theory` experiment: separable blobs, one linear layer, plain gradient descent."""
 
 # S seeds, B training points, K classes, D features, T recorded steps
 
