@@ -109,6 +109,11 @@ def estimate(found: Callable[[Any], Interval | None]) -> Column:
     return lambda row: None if (one := found(row)) is None else one.estimate
 
 
+def median_of(metric: str) -> Column:
+    """Return a column with the median of a metric over a place's runs; None where nothing is there."""
+    return estimate(lambda at: at.own.metric(metric).median())
+
+
 def interval_columns(heading: str, found: Callable[[Any], Interval | None]) -> dict[str, Column]:
     """Return three columns of an interval: the estimate and both ends, which are empty where they are infinite."""
 
