@@ -49,7 +49,7 @@ from harmax.analysis import Interval, mean_interval
 from harmax.files import read_json, write_json
 from harmax.train.vision.settings import GENERATED
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit.experiment import Context, Experiment, Progress
 from harmax_lab.kit.judges import Judge, below, percent, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -98,12 +98,14 @@ def run_cells(
     """
     bench, path = Workbench(spec, group[0].dataset, context.device), context.scratch / "tuning.json"
 
-    def known() -> dict[str, list[float]]:
-        return read_json(path) if path.is_file() else {}
+    def known() -> dict[str, Held]:
+        return {name: Held(*held) for name, held in read_json(path).items()} if path.is_file() else {}
 
-    def keep(cell: ClassifierCell, held: Held) -> None:
+    def tune(cell: ClassifierCell, progress: Progress) -> CellResult:
+        result = bench.tune(cell, progress)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {**known(), cell.name: list(held)})  # another process may have added to it
+        write_json(path, {**known(), cell.name: Held.of(result)})  # another process may have added to it
+        return result
 
     for place, cell in enumerate(group):
 
@@ -111,16 +113,14 @@ def run_cells(
             context((place + fraction) / len(group), f"{name}: {message}" if message else name)
 
         if cell.stage == TUNING:
-            held, result = bench.tune(cell, tell)
-            keep(cell, held)
-            yield cell, result
+            yield cell, tune(cell, tell)
             continue
         grid = tuning_cells(spec, cell.dataset, cell.head)
         for other in grid:
             if other.name not in known():
-                keep(other, bench.tune(other, tell)[0])
+                tune(other, tell)
         found = known()
-        yield cell, bench.count(cell, choose({one: Held(*found[one.name]) for one in grid}), tell)
+        yield cell, bench.count(cell, choose({one: found[one.name] for one in grid}), tell)
 
 
 def settings(results: Results) -> list[Setting]:
@@ -170,6 +170,20 @@ def _judge_ahead(limit: float) -> Judge:
     return judge
 
 
+def _judge_apart(words: str, test: Callable[[Interval], bool | None], harmonic: str, linear: str = "") -> Judge:
+    """Judge by a test of the paired difference; `words` have a place for each head's mean."""
+
+    def judge(results: Results) -> Finding:
+        one, two, apart = _compare(results, harmonic, linear)
+        return Finding(
+            test(apart),
+            f"{words.format(percent(one), percent(two))}: {signed(apart, scale=100)} points.",
+            {"harmonic": one, "linear": two, "difference": apart},
+        )
+
+    return judge
+
+
 def _judge_centers(results: Results) -> Finding:
     found, duality = student(results, "center_distance"), _by_head(results, "self_duality")
     assert found is not None
@@ -192,28 +206,6 @@ def _judge_collapse(results: Results) -> Finding:
     means = _by_head(results, "within_between")
     words = f"NC1: harmonic {means[HARMONIC]}, cross-entropy {means[LINEAR]}; ratio {ratio}."
     return Finding(below(ratio, AS_FAR), words, {"ratio": ratio, **means})
-
-
-def _judge_calibration(results: Results) -> Finding:
-    one, two, apart = _compare(results, "ece")
-    words = f"harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(apart, scale=100)} points."
-    return Finding(
-        below(apart, 0),
-        f"Expected calibration error: {words}",
-        {"harmonic": one, "linear": two, "difference": apart},
-    )
-
-
-def _judge_outliers(results: Results) -> Finding:
-    """Judge each head by the score that it suggests; the other scores are in a table."""
-    areas = (detection_key(CIFAR100, score, "auroc") for score in ("nearest_distance", "max_softmax"))
-    one, two, apart = _compare(results, *areas)
-    return Finding(
-        apart.above(0),
-        f"Area under the ROC curve: harmonic by distance {percent(one)}, cross-entropy by probability {percent(two)}: "
-        f"{signed(apart, scale=100)} points.",
-        {"harmonic": one, "linear": two, "difference": apart},
-    )
 
 
 def _sound(judge: Judge, tuned: bool) -> Judge:
@@ -322,14 +314,18 @@ CLAIMS = (
     _claim(
         "calibration",
         CIFAR10,
-        _judge_calibration,
+        _judge_apart("Expected calibration error: harmonic {}, cross-entropy {}", lambda apart: below(apart, 0), "ece"),
         "The harmonic head is better calibrated on CIFAR-10. Its expected calibration error is smaller, by Student's "
         "interval of the paired difference.",
     ),
     _claim(
         "outliers",
         CIFAR10,
-        _judge_outliers,
+        _judge_apart(  # each head by the score that it suggests; the other scores are in a table
+            "Area under the ROC curve: harmonic by distance {}, cross-entropy by probability {}",
+            lambda apart: apart.above(0),
+            *(detection_key(CIFAR100, score, "auroc") for score in ("nearest_distance", "max_softmax")),
+        ),
         "The distance to the nearest center separates CIFAR-100 from CIFAR-10 better than the largest probability of "
         "cross-entropy. The area under the ROC curve is larger, by Student's interval of the paired difference.",
     ),
@@ -338,11 +334,6 @@ CLAIMS = (
 
 def _mean(metric: str) -> Callable[[Any], Interval | None]:
     return lambda at: student(at.own, metric)
-
-
-def standard_error(share: float, images: float) -> float:
-    """Return the standard error of one accuracy from the number of test images, which all seeds have in common."""
-    return math.sqrt(share * (1 - share) / images)
 
 
 COLLAPSE = {
@@ -363,34 +354,40 @@ def tables(results: Results) -> list[Table]:
     spec, final = results.spec, results.where(stage=FINAL)
     named: dict[str, Column] = {"dataset": lambda at: at.dataset, "head": lambda at: STYLES[at.head].label}
     rows = places(final, dataset=spec.datasets, head=HEADS)
-    variants, scored = [], []
-    for at in combinations(dataset=spec.datasets, head=HEADS):
-        means = tuning_means(results, at.dataset, at.head)
-        for first in grid_of(spec, at.head)[:: len(spec.lrs)]:
-            found = {lr: means.get(first._replace(lr=lr)) for lr in spec.lrs}
-            variants.append(SimpleNamespace(**vars(at), setting=first, held=found))
-    for at in combinations(dataset=spec.datasets, outside=outside_sets(final), score=SCORES, head=HEADS):
-        at.own, at.key = final.where(dataset=at.dataset, head=at.head), f"{at.outside}.{at.score}"
-        if values(at.own, f"{at.key}.auroc"):  # the linear head has no distances
-            scored.append(at)
     for at in rows:
-        at.settings, at.images = settings(at.own), student(at.own, "test_images")
+        at.settings = settings(at.own)
+    means = {(at.dataset, at.head): tuning_means(results, at.dataset, at.head) for at in rows}
+    variants = [
+        SimpleNamespace(dataset=dataset, head=head, setting=setting)
+        for dataset, head in means
+        for setting in grid_of(spec, head)[:: len(spec.lrs)]
+    ]
+
+    def held(lr: float) -> Column:
+        def value(at: Any) -> float | None:
+            found = means[at.dataset, at.head].get(at.setting._replace(lr=lr))
+            return found.accuracy if found else None
+
+        return value
 
     def chosen(name: str) -> Column:
         """Name every setting: where there are several, their mean would be one that no run had."""
         return lambda at: "; ".join(f"{v:g}" for v in sorted({getattr(s, name) for s in at.settings} - {None})) or None
-
-    def held(lr: float) -> Column:
-        return lambda at: at.held[lr] and at.held[lr].accuracy
 
     def ends(at: Any) -> str | None:
         found = dict.fromkeys(name for one in at.settings for name in one.ends(spec))
         return " and ".join(found) or "no" if at.settings else None
 
     def error(at: Any) -> float | None:
-        accuracy = student(at.own, "test_accuracy")
-        return standard_error(accuracy.estimate, at.images.estimate) if accuracy and at.images else None
+        """Return what the number of test images, which all seeds have in common, leaves open about one accuracy."""
+        share, images = student(at.own, "test_accuracy"), student(at.own, "test_images")
+        return math.sqrt(share.estimate * (1 - share.estimate) / images.estimate) if share and images else None
 
+    def detected(measure: str) -> Callable[[Any], Interval | None]:
+        own = {(at.dataset, at.head): at.own for at in rows}
+        return lambda at: student(own[at.dataset, at.head], detection_key(at.outside, at.score, measure))
+
+    scored = combinations(dataset=spec.datasets, outside=outside_sets(final), score=SCORES, head=HEADS)
     harmonic, linear = (len(grid_of(spec, head)) for head in HEADS)
     student_words = "means and Student's intervals over seeds"
     return [
@@ -437,13 +434,13 @@ def tables(results: Results) -> list[Table]:
         ),
         tabulate(
             f"Outliers: AUROC, and FPR at 95 % TPR, {student_words}",
-            scored,
+            filter(detected("auroc"), scored),  # the linear head has no distances
             {
                 **named,
                 "outside": lambda at: at.outside,
                 "score": lambda at: SCORES[at.score],
-                **interval_columns("AUROC", lambda at: student(at.own, f"{at.key}.auroc")),
-                **interval_columns("FPR", lambda at: student(at.own, f"{at.key}.fpr95")),
+                **interval_columns("AUROC", detected("auroc")),
+                **interval_columns("FPR", detected("fpr95")),
             },
         ),
     ]

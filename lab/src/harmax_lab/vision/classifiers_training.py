@@ -37,7 +37,7 @@ from harmax_lab.vision.classifiers_tuning import (
     grid_of,
     vision_spec,
 )
-from harmax_lab.vision.trust_measures import measure_trust, reliability
+from harmax_lab.vision.trust_measures import Answers, measure_trust, reliability
 
 if TYPE_CHECKING:
     from harmax.train.vision.data import ResidentData
@@ -147,26 +147,25 @@ class Workbench:
         share = min(1.0, self.spec.collapse_images / len(labels_N))
         return split(labels_N, share, seed=1)[1] if share < 1 else np.arange(len(labels_N))
 
-    def tune(self, cell: ClassifierCell, progress: Progress) -> tuple[Held, CellResult]:
+    def tune(self, cell: ClassifierCell, progress: Progress) -> CellResult:
         """Train on a part of the training images, and test on the rest of them."""
         trainer = vision_spec(self.spec, cell, cell.setting)
         known = {**cell.setting._asdict(), "epochs": trainer.epochs}
         try:
             trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
-            held = Held(1 / len(self.images[0].classes), math.inf)
-            return held, CellResult(metrics={**known, **held._asdict(), "diverged_at": error.epoch})
+            worst = Held(1 / len(self.images[0].classes), math.inf)
+            return CellResult(metrics={**known, **worst._asdict(), "diverged_at": error.epoch})
         held = Held(trained.last["test_accuracy"], trained.last["test_loss"])
         metrics = {**known, **held._asdict(), "diverged_at": None, "cost": trained.cost}
-        return held, CellResult({name: trained.curves[name] for name in ("train_loss", "train_accuracy")}, {}, metrics)
+        return CellResult({name: trained.curves[name] for name in ("train_loss", "train_accuracy")}, {}, metrics)
 
     def count(self, cell: ClassifierCell, setting: Setting, progress: Progress) -> CellResult:
         """Train on all training images at the chosen setting, and measure everything."""
-        trainer = vision_spec(self.spec, cell, setting)
+        trainer, snapshots = vision_spec(self.spec, cell, setting), self.spec.snapshot_epochs(self.dataset)
         train, test = (len(side.labels) for side in self.images)
         known = {**setting._asdict(), "epochs": trainer.epochs, "train_images": train, "test_images": test}
         try:
-            snapshots = self.spec.snapshot_epochs(self.dataset)
             trained = self._train(trainer, self._data, snapshots, self._snapshot, progress)
         except Diverged as error:
             return CellResult(metrics={**known, "diverged_at": error.epoch})
@@ -241,43 +240,35 @@ class Workbench:
 
     def _snapshot(self, step: "VisionStep", data: "ResidentData") -> dict[str, float]:
         """Test, and measure neural collapse on training images as they are."""
-        tested = _test(step, data)
-        head: Any = step.model.classifier[1]
+        tested, weight_VD, labels_N = _test(step, data), _weight(step), self.images[0].labels[self.collapse_places]
         features = step.features(data.plain("train", self.collapse_places))
-        x_ND, weight_VD = features.cpu().numpy(), head.weight.detach().float().cpu().numpy()
-        labels_N = self.images[0].labels[self.collapse_places]
+        x_ND, predicted_N = features.cpu().numpy(), step.logits(features).cpu().numpy().argmax(1)
         if not (_differ(class_means(x_ND, labels_N)) and _differ(weight_VD)):
             raise FloatingPointError("class means and weights of a trained model must differ, got a dead network.")
-        predicted_N = _logits(step, features).argmax(1)
-        kind = "centers" if isinstance(head, HarmonicHead) else "linear"
+        kind = "centers" if isinstance(_head(step), HarmonicHead) else "linear"
         found = neural_collapse(x_ND, labels_N, weights=weight_VD, kind=kind, predicted=predicted_N)
         return {**tested, **found._asdict(), "plain_train_accuracy": float((predicted_N == labels_N).mean())}
 
     def _measure(self, trained: Trained, *, first: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Look at the finished model; the pictures of one seed are enough."""
         step, data, labels_N = trained.step, trained.data, self.images[1].labels
-        head: Any = step.model.classifier[1]
-        x_ND = step.features(data.plain("test"))
-        far = {name: step.features(self._batches(data, pixels)) for name, pixels in self.outside.items()}
-        z_NV, outside = _logits(step, x_ND), {name: _logits(step, x_MD) for name, x_MD in far.items()}
-        arrays: dict[str, np.ndarray] = {"weight": head.weight.detach().float().cpu().numpy()}
-        distances: dict[str, Any] = {}
-        if isinstance(head, HarmonicHead):
-            d_NV, far_NV = _distances(head, x_ND), {name: _distances(head, x_MD) for name, x_MD in far.items()}
-            distances = {"distances_NC": d_NV, "outside_distances": far_NV}
+        known = _answers(step, step.features(data.plain("test")))
+        far = {name: _answers(step, step.features(self._batches(data, of))) for name, of in self.outside.items()}
+        z_NV, d_NV = known
+        arrays = {f"reliability.{name}": np.asarray(part) for name, part in reliability(z_NV, labels_N).items()}
+        arrays["weight"], arrays["right"] = _weight(step), (z_NV.argmax(1) == labels_N).astype(np.uint8)
+        arrays["max_softmax"] = max_softmax(z_NV).astype(np.float32)
+        if d_NV is not None:
             arrays["winner_distance"], arrays["runner_up_distance"] = np.partition(d_NV, 1, axis=1)[:, :2].T.copy()
             if first:
-                arrays |= self._pictures(head, step.features(data.plain("train")))
-        arrays |= {f"reliability.{name}": np.asarray(part) for name, part in reliability(z_NV, labels_N).items()}
-        arrays["right"] = (z_NV.argmax(1) == labels_N).astype(np.uint8)
-        arrays["max_softmax"] = max_softmax(z_NV).astype(np.float32)
-        trust = measure_trust(z_NV, labels_N, outside=outside, **distances)
+                arrays |= self._pictures(_head(step), step.features(data.plain("train")))
+        trust = measure_trust(known, labels_N, far)
         top5 = float((np.argsort(-z_NV, axis=1)[:, :5] == labels_N[:, None]).any(1).mean())
         tested = {"test_accuracy": trust.pop("accuracy"), "test_top5": top5 if z_NV.shape[1] > 5 else None, **trust}
         # The last look was after the last epoch, at this very model.
         collapse = {name: value for name, value in trained.last.items() if not name.startswith("test_")}
-        known = {name: None if math.isnan(value) else value for name, value in collapse.items()}
-        return arrays, {**tested, **known, "classes": class_words(self.dataset, data.classes)}
+        tested |= {name: None if math.isnan(value) else value for name, value in collapse.items()}
+        return arrays, {**tested, "classes": class_words(self.dataset, data.classes)}
 
     def _pictures(self, head: HarmonicHead, x_ND: Tensor) -> dict[str, np.ndarray]:
         """Return the training images nearest to each center."""
@@ -291,11 +282,10 @@ class Workbench:
         }
 
     def _batches(self, data: "ResidentData", pixels: np.ndarray) -> Iterator[tuple[Tensor, int]]:
-        size = self.spec.batch
-        for start in range(0, len(pixels), size):
-            part = pixels[start : start + size]
-            filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
-            yield data.preparation.prepare(torch.from_numpy(filled).to(self.device)), len(part)
+        from harmax.train.vision.order import evaluation_shares
+
+        for chosen, counts in evaluation_shares(len(pixels), self.spec.batch, 0, 1):
+            yield data.preparation.prepare(torch.from_numpy(pixels[chosen]).to(self.device)), int(counts.sum())
 
 
 def _test(step: "VisionStep", data: "ResidentData") -> dict[str, float]:
@@ -310,12 +300,18 @@ def _differ(rows_VD: np.ndarray) -> bool:
     return bool(np.linalg.norm(rows_VD - rows_VD.mean(0)) > np.finfo(np.float32).eps * np.linalg.norm(rows_VD))
 
 
-def _logits(step: "VisionStep", x_ND: Tensor) -> np.ndarray:
-    found: np.ndarray = step.logits(x_ND).cpu().numpy()
-    return found
+def _head(step: "VisionStep") -> Any:
+    return step.model.classifier[1]
+
+
+def _weight(step: "VisionStep") -> np.ndarray:
+    weight_VD: np.ndarray = _head(step).weight.detach().float().cpu().numpy()
+    return weight_VD
 
 
 @torch.no_grad()
-def _distances(head: HarmonicHead, x_ND: Tensor) -> np.ndarray:
-    found: np.ndarray = head.distance(x_ND).cpu().numpy()
-    return found
+def _answers(step: "VisionStep", x_ND: Tensor) -> Answers:
+    """Return the logits of features and, from a harmonic head, their distances to all centers."""
+    head = _head(step)
+    distances_NV = head.distance(x_ND).cpu().numpy() if isinstance(head, HarmonicHead) else None
+    return Answers(step.logits(x_ND).cpu().numpy(), distances_NV)

@@ -42,7 +42,7 @@ from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mea
 from harmax_lab.vision.little_data_features import SOURCES, Rows, draw_images, open_rows
 from harmax_lab.vision.mnist_training import Data
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out
-from harmax_lab.vision.stacks import StackSpec, train_stack
+from harmax_lab.vision.stacks import Arm, StackSpec, train_stack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,8 +121,7 @@ def _train_all(
     spec: LittleDataSpec, rows: Rows, drawn_SK: Tensor, device: str, tell: Callable[[float], object]
 ) -> list[CellResult]:
     """Train all variants and learning rates on each seed's draw; return the accuracies, one result per seed."""
-    arms = spec.stacked(rows.pool.x_ND.shape[1])
-    shape = len(spec.seeds), len(arms), len(spec.learning_rates)
+    shape = len(spec.seeds), len(spec.arms), len(spec.learning_rates)
     sides = {"validation": (rows.validation, np.zeros(shape)), "test": (rows.test, np.zeros(shape))}
     for place, learning_rate in enumerate(spec.learning_rates):
 
@@ -135,7 +134,7 @@ def _train_all(
         for seed, arm in np.ndindex(shape[:2]):
             one = network.one(seed, arm)
             for data, found_SAL in sides.values():
-                answers_N = one.logits(arms[arm], one.features(data.x_ND)).argmax(1)
+                answers_N = one.logits(spec.arms[arm], data.x_ND).argmax(1)
                 found_SAL[seed, arm, place] = _share_right(answers_N, data)
     return [
         CellResult(
@@ -170,7 +169,7 @@ def measure(spec: LittleDataSpec, cell: LittleDataCell, result: CellResult) -> d
 class Chosen(NamedTuple):
     """What validation chose for one head, data set and size, and how accurate it is in test."""
 
-    arm: tuple[str, float]
+    arm: Arm
     rate: int
     test_S: np.ndarray
     validation: float
@@ -182,7 +181,7 @@ def choose(results: Results, head: str) -> Chosen:
     Of equals the first counts: the smaller exponent, no bias, the smaller learning rate.
     """
     arms, rates = results.spec.arms, range(len(results.spec.learning_rates))
-    own = [arm for arm, (name, _) in enumerate(arms) if (name == HARMONIC) == (head == HARMONIC)]
+    own = [place for place, arm in enumerate(arms) if (arm.head == HARMONIC) == (head == HARMONIC)]
     pairs = [(arm, rate) for arm in own for rate in rates]
     # One row per seed: sums must run over seeds in their order.
     validation = np.array([[run.metrics[f"validation.{a}.{r}"] for a, r in pairs] for run in results.values()]).mean(0)
@@ -204,34 +203,23 @@ def _judge_ahead(limit: float, against: str) -> Judge:
         numbers: dict[str, Interval] = {}
         for dataset, own in results.groups("dataset").items():
             pairs = {images: _pair(some, against) for images, some in own.groups("images").items()}
-            one, two = (np.mean([pair[side] for pair in pairs.values()], axis=0) for side in (0, 1))
-            apart = paired_difference(one, two, statistic="mean").difference
-            each = {images: paired_difference(*pair, statistic="mean").difference for images, pair in pairs.items()}
+            one, two = np.mean(list(pairs.values()), axis=0)
+            apart, each = _difference(one, two), {images: _difference(*pair) for images, pair in pairs.items()}
             holds.append(apart.above(limit))
             numbers |= {f"{dataset}_difference": apart}
             numbers |= {f"{dataset}_{images}_difference": found for images, found in each.items()}
+            sizes = ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
             words.append(
                 f"{SOURCES[dataset].title}: {100 * one.mean():.2f} against {100 * two.mean():.2f} %, "
-                f"{signed(apart, scale=100)} points ("
-                + ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
-                + ")"
+                f"{signed(apart, scale=100)} points ({sizes})"
             )
         return Finding(both(*holds), f"{'; '.join(words)}.", numbers)
 
     return judge
 
 
-def _enough(datasets: tuple[str, ...], sizes: tuple[int, ...]) -> Callable[[Results], str]:
-    def test(results: Results) -> str:
-        spec = results.spec
-        if short := at_least(steps=LittleDataSpec.steps)(results):
-            return short
-        for name, wanted, found in (("data sets", datasets, spec.datasets), ("sizes", sizes, spec.images)):
-            if missing := [str(one) for one in wanted if one not in found]:
-                return f"Some {name} are missing: {', '.join(missing)}."
-        return at_least(seeds=LEAST_SEEDS)(results)
-
-    return test
+def _difference(one_S: np.ndarray, two_S: np.ndarray) -> Interval:
+    return paired_difference(one_S, two_S, statistic="mean").difference
 
 
 def _claim(
@@ -239,6 +227,14 @@ def _claim(
 ) -> Claim:
     limit, words = (0.0, "0") if sizes == FEW else (-MARGIN, "-0.5 points")
     rule = "The interval of the difference, paired by seed and averaged over the sizes, is above"
+
+    def enough(results: Results) -> str:
+        spec = results.spec
+        for kind, wanted, found in (("data sets", datasets, spec.datasets), ("sizes", sizes, spec.images)):
+            if missing := [str(one) for one in wanted if one not in found]:
+                return f"Some {kind} are missing: {', '.join(missing)}."
+        return at_least(steps=LittleDataSpec.steps, seeds=LEAST_SEEDS)(results)
+
     return Claim(
         name,
         f"{statement} {rule} {words}{', for both networks' * (datasets == FEATURES)}.",
@@ -246,7 +242,7 @@ def _claim(
         control=True,
         needs=where(dataset=datasets, images=sizes),
         judge=_judge_ahead(limit, against),
-        enough=_enough(datasets, sizes),
+        enough=enough,
     )
 
 
@@ -282,8 +278,8 @@ CLAIMS = (
 def tables(results: Results) -> list[Table]:
     """Tabulate what was chosen and how accurate it is."""
     spec, rates, heads = results.spec, results.spec.learning_rates, []
-    sizes = places(results, dataset=spec.datasets, images=spec.images)
-    sizes = [at for at in sizes if at.images in spec.sizes(at.dataset)]
+    every = places(results, dataset=spec.datasets, images=spec.images)
+    sizes = [at for at in every if at.images in spec.sizes(at.dataset)]
     for at in sizes:
         at.apart = paired_difference(*_pair(at.own), statistic="mean") if at.own else None
         for head in BOTH:
@@ -378,9 +374,8 @@ def _draw(results: Results) -> "Figure":
 
 
 def _draw_band(axes: "Axes", sizes: list[int], found: Sequence[np.ndarray], color: str, line: str) -> None:
-    middle, low, high = 100 * np.array([bootstrap_interval(one_S, statistic="mean") for one_S in found]).T
-    axes.plot(sizes, middle, color=color, linestyle=line, marker="o", markersize=3.5)
-    axes.fill_between(sizes, low, high, color=color, alpha=0.18, linewidth=0)
+    ranges = 100 * np.array([bootstrap_interval(one_S, statistic="mean") for one_S in found])
+    drawing.draw_ranges(axes, sizes, ranges, color=color, linestyle=line, marker="o", markersize=3.5)
 
 
 _TEN = tuple(range(10))
