@@ -40,6 +40,7 @@ another machine, tuning may choose otherwise: claims on runs of several settings
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,36 +153,34 @@ def with_images(seeds: Interval, difference_N: np.ndarray) -> Interval:
     return Interval(seeds.estimate, seeds.estimate - reach, seeds.estimate + reach)
 
 
-def _judge_ahead(limit: float) -> Judge:
+def _judge_ahead(limit: float, results: Results) -> Finding:
     """Judge by the paired difference of accuracies, with other seeds and other test images in mind."""
-
-    def judge(results: Results) -> Finding:
-        one, two, apart = _compare(results, "test_accuracy")
-        right = [np.mean(results.where(head=head).array("right").values, axis=0) for head in HEADS]
-        whole, top5 = with_images(apart, right[0] - right[1]), _by_head(results, "test_top5")
-        fives = ", ".join(f"{STYLES[head].label} {percent(found)}" for head, found in top5.items() if found)
-        return Finding(
-            whole.above(limit),
-            f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(whole, scale=100)} points, over "
-            f"seeds alone [{100 * apart.low:+.2f}, {100 * apart.high:+.2f}].{f' Top-5: {fives}.' if fives else ''}",
-            {"harmonic": one, "linear": two, "difference": whole, "difference_over_seeds": apart, "top5": top5},
-        )
-
-    return judge
+    one, two, apart = _compare(results, "test_accuracy")
+    right = [np.mean(results.where(head=head).array("right").values, axis=0) for head in HEADS]
+    whole, top5 = with_images(apart, right[0] - right[1]), _by_head(results, "test_top5")
+    fives = ", ".join(f"{STYLES[head].label} {percent(found)}" for head, found in top5.items() if found)
+    return Finding(
+        whole.above(limit),
+        f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(whole, scale=100)} points, over "
+        f"seeds alone [{100 * apart.low:+.2f}, {100 * apart.high:+.2f}].{f' Top-5: {fives}.' if fives else ''}",
+        {"harmonic": one, "linear": two, "difference": whole, "difference_over_seeds": apart, "top5": top5},
+    )
 
 
-def _judge_apart(words: str, test: Callable[[Interval], bool | None], harmonic: str, linear: str = "") -> Judge:
-    """Judge by a test of the paired difference; `words` have a place for each head's mean."""
+def _judge_calibration(results: Results) -> Finding:
+    one, two, apart = _compare(results, "ece")
+    words = f"harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(apart, scale=100)} points."
+    numbers = {"harmonic": one, "linear": two, "difference": apart}
+    return Finding(below(apart, 0), f"Expected calibration error: {words}", numbers)
 
-    def judge(results: Results) -> Finding:
-        one, two, apart = _compare(results, harmonic, linear)
-        return Finding(
-            test(apart),
-            f"{words.format(percent(one), percent(two))}: {signed(apart, scale=100)} points.",
-            {"harmonic": one, "linear": two, "difference": apart},
-        )
 
-    return judge
+def _judge_outliers(results: Results) -> Finding:
+    """Judge each head by the score that it suggests; the other scores are in a table."""
+    areas = (detection_key(CIFAR100, score, "auroc") for score in ("nearest_distance", "max_softmax"))
+    one, two, apart = _compare(results, *areas)
+    words = f"harmonic by distance {percent(one)}, cross-entropy by probability {percent(two)}"
+    numbers = {"harmonic": one, "linear": two, "difference": apart}
+    return Finding(apart.above(0), f"Area under the ROC curve: {words}: {signed(apart, scale=100)} points.", numbers)
 
 
 def _judge_centers(results: Results) -> Finding:
@@ -208,30 +207,26 @@ def _judge_collapse(results: Results) -> Finding:
     return Finding(below(ratio, AS_FAR), words, {"ratio": ratio, **means})
 
 
-def _sound(judge: Judge, tuned: bool) -> Judge:
+def _sound(judge: Judge, tuned: bool, results: Results) -> Finding:
     """Judge runs that came to their end, at one setting per head; `tuned`: no better rate may lie beyond the grid."""
-
-    def judged(results: Results) -> Finding:
-        lost = [cell.name for cell, run in results.items() if run.metrics["diverged_at"] is not None]
-        if lost:
-            return Finding(None, f"The loss was no longer finite, or the network dead, in {', '.join(lost)}.", {})
-        chosen = {STYLES[head].label: settings(own) for head, own in results.groups("head").items()}
-        mixed = [
-            f"{label} with {' and '.join(f'learning rate {one.lr:g}, {one.variant}' for one in found)}"
-            for label, found in chosen.items()
-            if len(found) > 1
-        ]
-        if mixed:
-            why = "tuning was made twice, as on two machines, and chose differently, so not only the seeds differ"
-            return Finding(None, f"The runs have several settings ({'; '.join(mixed)}): {why}.", {})
-        finding = judge(results)
-        ends = [f"{label} {one.lr:g}" for label, (one,) in chosen.items() if "lr" in one.ends(results.spec)]
-        if not tuned or not ends:
-            return finding
-        why = f" Not decided, because better learning rates may lie beyond those chosen: {', '.join(ends)}."
-        return Finding(None, finding.sentence + why, finding.numbers)
-
-    return judged
+    lost = [cell.name for cell, run in results.items() if run.metrics["diverged_at"] is not None]
+    if lost:
+        return Finding(None, f"The loss was no longer finite, or the network dead, in {', '.join(lost)}.", {})
+    chosen = {STYLES[head].label: settings(own) for head, own in results.groups("head").items()}
+    mixed = [
+        f"{label} with {' and '.join(f'learning rate {one.lr:g}, {one.variant}' for one in found)}"
+        for label, found in chosen.items()
+        if len(found) > 1
+    ]
+    if mixed:
+        why = "tuning was made twice, as on two machines, and chose differently, so not only the seeds differ"
+        return Finding(None, f"The runs have several settings ({'; '.join(mixed)}): {why}.", {})
+    finding = judge(results)
+    ends = [f"{label} {one.lr:g}" for label, (one,) in chosen.items() if "lr" in one.ends(results.spec)]
+    if not tuned or not ends:
+        return finding
+    why = f" Not decided, because better learning rates may lie beyond those chosen: {', '.join(ends)}."
+    return Finding(None, finding.sentence + why, finding.numbers)
 
 
 def _enough(results: Results) -> str:
@@ -255,7 +250,9 @@ def _claim(
 ) -> Claim:
     ends = " Not decided where a head's learning rate lies at an end of its grid." * tuned
     test = where(dataset=dataset, stage=FINAL, head=heads)
-    return Claim(name, statement + ends, paper, control, needs=test, judge=_sound(judge, tuned), enough=_enough)
+    return Claim(
+        name, statement + ends, paper, control, needs=test, judge=partial(_sound, judge, tuned), enough=_enough
+    )
 
 
 _PAIRED = "The interval of the paired difference, which counts seeds and test images, lies above"
@@ -263,7 +260,7 @@ CLAIMS = (
     _claim(
         "imagenet",
         TINY,
-        _judge_ahead(0.0),
+        partial(_judge_ahead, 0.0),
         f"On a reduced stand-in for ImageNet the harmonic head has the higher top-1 accuracy. {_PAIRED} 0. The "
         "stand-in: ResNet-18 on Tiny ImageNet, 200 classes of 100 images of 32 x 32, without AutoAugment; the paper "
         "has ResNet-50 on all of ImageNet, which is not available here.",
@@ -291,7 +288,7 @@ CLAIMS = (
     _claim(
         "cifar10",
         CIFAR10,
-        _judge_ahead(-MARGIN),
+        partial(_judge_ahead, -MARGIN),
         "The harmonic head is at most 0.5 points behind cross-entropy on CIFAR-10, each at the setting that tuning "
         f"chose. {_PAIRED} -0.5 points.",
         tuned=True,
@@ -299,7 +296,7 @@ CLAIMS = (
     _claim(
         "few_images",
         CIFAR100,
-        _judge_ahead(0.0),
+        partial(_judge_ahead, 0.0),
         f"With 50 images per class (the part of CIFAR-100) the harmonic head is the more accurate one. {_PAIRED} 0.",
         "Harmonic loss needs less data; shown on algorithmic tasks, not on images.",
         tuned=True,
@@ -314,18 +311,14 @@ CLAIMS = (
     _claim(
         "calibration",
         CIFAR10,
-        _judge_apart("Expected calibration error: harmonic {}, cross-entropy {}", lambda apart: below(apart, 0), "ece"),
+        _judge_calibration,
         "The harmonic head is better calibrated on CIFAR-10. Its expected calibration error is smaller, by Student's "
         "interval of the paired difference.",
     ),
     _claim(
         "outliers",
         CIFAR10,
-        _judge_apart(  # each head by the score that it suggests; the other scores are in a table
-            "Area under the ROC curve: harmonic by distance {}, cross-entropy by probability {}",
-            lambda apart: apart.above(0),
-            *(detection_key(CIFAR100, score, "auroc") for score in ("nearest_distance", "max_softmax")),
-        ),
+        _judge_outliers,
         "The distance to the nearest center separates CIFAR-100 from CIFAR-10 better than the largest probability of "
         "cross-entropy. The area under the ROC curve is larger, by Student's interval of the paired difference.",
     ),
@@ -349,26 +342,16 @@ COLLAPSE = {
 }
 
 
+NAMED: dict[str, Column] = {"dataset": lambda at: at.dataset, "head": lambda at: STYLES[at.head].label}
+SEEDS = "means and Student's intervals over seeds"
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate what tuning found and what the chosen runs are."""
     spec, final = results.spec, results.where(stage=FINAL)
-    named: dict[str, Column] = {"dataset": lambda at: at.dataset, "head": lambda at: STYLES[at.head].label}
     rows = places(final, dataset=spec.datasets, head=HEADS)
     for at in rows:
         at.settings = settings(at.own)
-    means = {(at.dataset, at.head): tuning_means(results, at.dataset, at.head) for at in rows}
-    variants = [
-        SimpleNamespace(dataset=dataset, head=head, setting=setting)
-        for dataset, head in means
-        for setting in grid_of(spec, head)[:: len(spec.lrs)]
-    ]
-
-    def held(lr: float) -> Column:
-        def value(at: Any) -> float | None:
-            found = means[at.dataset, at.head].get(at.setting._replace(lr=lr))
-            return found.accuracy if found else None
-
-        return value
 
     def chosen(name: str) -> Column:
         """Name every setting: where there are several, their mean would be one that no run had."""
@@ -379,71 +362,76 @@ def tables(results: Results) -> list[Table]:
         return " and ".join(found) or "no" if at.settings else None
 
     def error(at: Any) -> float | None:
-        """Return what the number of test images, which all seeds have in common, leaves open about one accuracy."""
+        """Return the standard error of one accuracy from the number of test images, which all seeds share."""
         share, images = student(at.own, "test_accuracy"), student(at.own, "test_images")
         return math.sqrt(share.estimate * (1 - share.estimate) / images.estimate) if share and images else None
 
-    def detected(measure: str) -> Callable[[Any], Interval | None]:
-        own = {(at.dataset, at.head): at.own for at in rows}
-        return lambda at: student(own[at.dataset, at.head], detection_key(at.outside, at.score, measure))
-
-    scored = combinations(dataset=spec.datasets, outside=outside_sets(final), score=SCORES, head=HEADS)
-    harmonic, linear = (len(grid_of(spec, head)) for head in HEADS)
-    student_words = "means and Student's intervals over seeds"
+    tested = {
+        "exponent": chosen("exponent"),
+        "scale of logits": chosen("scale"),
+        "lr": chosen("lr"),
+        "at the grid's end": ends,
+        "seeds": lambda at: len(values(at.own, "test_accuracy")),
+        **_interval("test_accuracy"),
+        "standard error by test images": error,
+        "top5": estimate(_mean("test_top5")),
+    }
+    calibration = {**NAMED, **_interval("nll"), **_interval("ece"), **_interval("brier")}
+    collapse = {heading: estimate(_mean(metric)) for heading, metric in COLLAPSE.items()}
     return [
-        tabulate(
-            "Tuning: mean accuracy on held-out training images, in shorter runs than those that count; the harmonic "
-            f"head has {harmonic} settings to choose from, cross-entropy {linear}",
-            variants,
-            {
-                **named,
-                "exponent": lambda at: at.setting.exponent,
-                "scale of logits": lambda at: at.setting.scale,
-                "seeds": lambda at: len(spec.seeds[: spec.of(at.dataset, "tuning_seeds")]),
-                "epochs": lambda at: f"{spec.of(at.dataset, 'tuning_epochs')} of {spec.of(at.dataset, 'epochs')}",
-                **{f"lr {lr:g}": held(lr) for lr in spec.lrs},
-            },
-        ),
-        tabulate(
-            f"Test images: {student_words}, which describe training, not the choice of images",
-            rows,
-            {
-                **named,
-                "exponent": chosen("exponent"),
-                "scale of logits": chosen("scale"),
-                "lr": chosen("lr"),
-                "at the grid's end": ends,
-                "seeds": lambda at: len(values(at.own, "test_accuracy")),
-                **interval_columns("test_accuracy", _mean("test_accuracy")),
-                "standard error by test images": error,
-                "top5": estimate(_mean("test_top5")),
-            },
-        ),
-        tabulate(
-            f"Calibration on test images: {student_words}",
-            rows,
-            named
-            | interval_columns("nll", _mean("nll"))
-            | interval_columns("ece", _mean("ece"))
-            | interval_columns("brier", _mean("brier")),
-        ),
-        tabulate(
-            "Neural collapse on training images, means",
-            rows,
-            named | {heading: estimate(_mean(metric)) for heading, metric in COLLAPSE.items()},
-        ),
-        tabulate(
-            f"Outliers: AUROC, and FPR at 95 % TPR, {student_words}",
-            filter(detected("auroc"), scored),  # the linear head has no distances
-            {
-                **named,
-                "outside": lambda at: at.outside,
-                "score": lambda at: SCORES[at.score],
-                **interval_columns("AUROC", detected("auroc")),
-                **interval_columns("FPR", detected("fpr95")),
-            },
-        ),
+        _tuning_table(results),
+        tabulate(f"Test images: {SEEDS}, which describe training, not the choice of images", rows, NAMED | tested),
+        tabulate(f"Calibration on test images: {SEEDS}", rows, calibration),
+        tabulate("Neural collapse on training images, means", rows, NAMED | collapse),
+        _outlier_table(final),
     ]
+
+
+def _interval(metric: str) -> dict[str, Column]:
+    return interval_columns(metric, _mean(metric))
+
+
+def _tuning_table(results: Results) -> Table:
+    spec, variants = results.spec, []
+    for at in combinations(dataset=spec.datasets, head=HEADS):
+        means = tuning_means(results, at.dataset, at.head)
+        for first in grid_of(spec, at.head)[:: len(spec.lrs)]:
+            found = {lr: means.get(first._replace(lr=lr)) for lr in spec.lrs}
+            variants.append(SimpleNamespace(**vars(at), setting=first, held=found))
+
+    def held(lr: float) -> Column:
+        return lambda at: at.held[lr] and at.held[lr].accuracy
+
+    columns = {
+        "exponent": lambda at: at.setting.exponent,
+        "scale of logits": lambda at: at.setting.scale,
+        "seeds": lambda at: len(spec.seeds[: spec.of(at.dataset, "tuning_seeds")]),
+        "epochs": lambda at: f"{spec.of(at.dataset, 'tuning_epochs')} of {spec.of(at.dataset, 'epochs')}",
+        **{f"lr {lr:g}": held(lr) for lr in spec.lrs},
+    }
+    harmonic, linear = (len(grid_of(spec, head)) for head in HEADS)
+    title = (
+        "Tuning: mean accuracy on held-out training images, in shorter runs than those that count; the harmonic head "
+        f"has {harmonic} settings to choose from, cross-entropy {linear}"
+    )
+    return tabulate(title, variants, NAMED | columns)
+
+
+def _outlier_table(final: Results) -> Table:
+    def found(measure: str) -> Callable[[Any], Interval | None]:
+        return lambda at: student(
+            final.where(dataset=at.dataset, head=at.head), detection_key(at.outside, at.score, measure)
+        )
+
+    rows = combinations(dataset=final.spec.datasets, outside=outside_sets(final), score=SCORES, head=HEADS)
+    columns = {
+        "outside": lambda at: at.outside,
+        "score": lambda at: SCORES[at.score],
+        **interval_columns("AUROC", found("auroc")),
+        **interval_columns("FPR", found("fpr95")),
+    }
+    # The linear head has no distances.
+    return tabulate(f"Outliers: AUROC, and FPR at 95 % TPR, {SEEDS}", filter(found("auroc"), rows), NAMED | columns)
 
 
 _QUICK = ClassifierSpec(

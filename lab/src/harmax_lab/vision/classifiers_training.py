@@ -102,11 +102,7 @@ def permute_pixels(pixels: np.ndarray) -> np.ndarray:
 
 
 class Diverged(Exception):
-    """A loss that is not a number, or a network that gives all classes one answer, and the epoch it came in."""
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__(f"the loss of epoch {epoch} is not finite, or its network is dead")
-        self.epoch = epoch
+    """A loss that is not a number, or a network that gives all classes one answer; holds the epoch it came in."""
 
 
 class Trained(NamedTuple):
@@ -155,7 +151,7 @@ class Workbench:
             trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
             worst = Held(1 / len(self.images[0].classes), math.inf)
-            return CellResult(metrics={**known, **worst._asdict(), "diverged_at": error.epoch})
+            return CellResult(metrics={**known, **worst._asdict(), "diverged_at": error.args[0]})
         held = Held(trained.last["test_accuracy"], trained.last["test_loss"])
         metrics = {**known, **held._asdict(), "diverged_at": None, "cost": trained.cost}
         return CellResult({name: trained.curves[name] for name in ("train_loss", "train_accuracy")}, {}, metrics)
@@ -168,7 +164,7 @@ class Workbench:
         try:
             trained = self._train(trainer, self._data, snapshots, self._snapshot, progress)
         except Diverged as error:
-            return CellResult(metrics={**known, "diverged_at": error.epoch})
+            return CellResult(metrics={**known, "diverged_at": error.args[0]})
         arrays, metrics = self._measure(trained, first=cell.seed == self.spec.seeds[0])
         return CellResult(trained.curves, arrays, {**known, "diverged_at": None, **metrics, "cost": trained.cost})
 
@@ -200,7 +196,7 @@ class Workbench:
         trainer: VisionSpec,
         data: "ResidentData",
         snapshots: tuple[int, ...],
-        look: Callable[["VisionStep", "ResidentData"], dict[str, float]],
+        look: Callable[["VisionStep", "ResidentData", int], dict[str, float]],
         progress: Progress,
     ) -> Trained:
         """Train, ask the device for numbers once per epoch, and look at the model after some epochs."""
@@ -225,10 +221,7 @@ class Workbench:
             losses.append(loss / images)
             hits.append(hit / images)
             if epoch in snapshots:
-                try:
-                    seen[epoch] = look(step, data)
-                except FloatingPointError as error:
-                    raise Diverged(epoch) from error
+                seen[epoch] = look(step, data, epoch)
             progress(epoch / trainer.epochs, f"epoch {epoch}, loss {losses[-1]:.3f}")
         curves = {"train_loss": np.array(losses, np.float32), "train_accuracy": np.array(hits, np.float32)}
         last = seen[max(seen)] if seen else {}
@@ -238,13 +231,14 @@ class Workbench:
         cost = {"seconds": seconds, "images_per_s": trainer.epochs * of_epoch * step.batch / seconds}
         return Trained(step, data, curves, last, cost)
 
-    def _snapshot(self, step: "VisionStep", data: "ResidentData") -> dict[str, float]:
+    def _snapshot(self, step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
         """Test, and measure neural collapse on training images as they are."""
-        tested, weight_VD, labels_N = _test(step, data), _weight(step), self.images[0].labels[self.collapse_places]
+        tested, weight_VD = _test(step, data, epoch), _weight(step)
+        labels_N = self.images[0].labels[self.collapse_places]
         features = step.features(data.plain("train", self.collapse_places))
         x_ND, predicted_N = features.cpu().numpy(), step.logits(features).cpu().numpy().argmax(1)
         if not (_differ(class_means(x_ND, labels_N)) and _differ(weight_VD)):
-            raise FloatingPointError("class means and weights of a trained model must differ, got a dead network.")
+            raise Diverged(epoch)
         kind = "centers" if isinstance(_head(step), HarmonicHead) else "linear"
         found = neural_collapse(x_ND, labels_N, weights=weight_VD, kind=kind, predicted=predicted_N)
         return {**tested, **found._asdict(), "plain_train_accuracy": float((predicted_N == labels_N).mean())}
@@ -288,10 +282,10 @@ class Workbench:
             yield data.preparation.prepare(torch.from_numpy(pixels[chosen]).to(self.device)), int(counts.sum())
 
 
-def _test(step: "VisionStep", data: "ResidentData") -> dict[str, float]:
+def _test(step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
     loss, hits, _ = (step.evaluate(data.test()) / data.test_count).tolist()
     if not math.isfinite(loss):
-        raise FloatingPointError("the loss of a trained model must be finite; its last steps diverged.")
+        raise Diverged(epoch)
     return {"test_accuracy": hits, "test_loss": loss}
 
 

@@ -22,6 +22,7 @@ and come first. Nearest class mean, which learns nothing, is reported beside the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,7 @@ from harmax.functional import squared_distance
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Cell, Context, Experiment
-from harmax_lab.kit.judges import LEAST_SEEDS, Judge, both, signed
+from harmax_lab.kit.judges import LEAST_SEEDS, both, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mean_of, places, tabulate
@@ -46,7 +47,6 @@ from harmax_lab.vision.stacks import Arm, StackSpec, train_stack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BOTH = (HARMONIC, STANDARD)
 FEW, MANY = (1, 2, 5, 10), (100, 200, 500, 1000)  # images per class
@@ -195,27 +195,23 @@ def _pair(results: Results, against: str = STANDARD) -> tuple[np.ndarray, np.nda
     return choose(results, HARMONIC).test_S, other_S
 
 
-def _judge_ahead(limit: float, against: str) -> Judge:
+def _judge_ahead(limit: float, against: str, results: Results) -> Finding:
     """Judge by the paired difference, averaged over the sizes, on each data set."""
-
-    def judge(results: Results) -> Finding:
-        words, holds = [], []
-        numbers: dict[str, Interval] = {}
-        for dataset, own in results.groups("dataset").items():
-            pairs = {images: _pair(some, against) for images, some in own.groups("images").items()}
-            one, two = np.mean(list(pairs.values()), axis=0)
-            apart, each = _difference(one, two), {images: _difference(*pair) for images, pair in pairs.items()}
-            holds.append(apart.above(limit))
-            numbers |= {f"{dataset}_difference": apart}
-            numbers |= {f"{dataset}_{images}_difference": found for images, found in each.items()}
-            sizes = ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
-            words.append(
-                f"{SOURCES[dataset].title}: {100 * one.mean():.2f} against {100 * two.mean():.2f} %, "
-                f"{signed(apart, scale=100)} points ({sizes})"
-            )
-        return Finding(both(*holds), f"{'; '.join(words)}.", numbers)
-
-    return judge
+    words, holds = [], []
+    numbers: dict[str, Interval] = {}
+    for dataset, own in results.groups("dataset").items():
+        pairs = {images: _pair(some, against) for images, some in own.groups("images").items()}
+        one, two = np.mean(list(pairs.values()), axis=0)
+        apart, each = _difference(one, two), {images: _difference(*pair) for images, pair in pairs.items()}
+        holds.append(apart.above(limit))
+        numbers |= {f"{dataset}_difference": apart}
+        numbers |= {f"{dataset}_{images}_difference": found for images, found in each.items()}
+        sizes = ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
+        words.append(
+            f"{SOURCES[dataset].title}: {100 * one.mean():.2f} against {100 * two.mean():.2f} %, "
+            f"{signed(apart, scale=100)} points ({sizes})"
+        )
+    return Finding(both(*holds), f"{'; '.join(words)}.", numbers)
 
 
 def _difference(one_S: np.ndarray, two_S: np.ndarray) -> Interval:
@@ -241,7 +237,7 @@ def _claim(
         "Not reported." if against == MEANS else "The paper says so of algorithmic tasks, and shows no images.",
         control=True,
         needs=where(dataset=datasets, images=sizes),
-        judge=_judge_ahead(limit, against),
+        judge=partial(_judge_ahead, limit, against),
         enough=enough,
     )
 
@@ -292,34 +288,25 @@ def tables(results: Results) -> list[Table]:
         return lambda at: at.apart and value(at.apart)
 
     named: dict[str, Column] = {"dataset": lambda at: at.dataset, "images per class": lambda at: at.images}
-    accuracy = chosen(lambda one: bootstrap_interval(one.test_S, statistic="mean"))
+    tested = {
+        "head": lambda at: HEAD_STYLES[at.head].label,
+        "seeds": lambda at: len(at.own),
+        **interval_columns("test_accuracy", chosen(lambda one: bootstrap_interval(one.test_S, statistic="mean"))),
+        "validation accuracy": chosen(lambda one: one.validation),
+        "exponent / sqrt(D)": chosen(lambda one: one.arm.factor if one.arm.head == HARMONIC else None),
+        "bias": chosen(lambda one: None if one.arm.head == HARMONIC else one.arm.head == BIASED),
+        "learning rate": chosen(lambda one: rates[one.rate]),
+        "at the grid's end": chosen(lambda one: one.rate in (0, len(rates) - 1)),
+    }
+    paired = {
+        **interval_columns("difference", apart(lambda one: one.difference)),
+        "seeds harmonic is ahead": apart(lambda one: one.greater),
+        "seeds it is behind": apart(lambda one: one.less),
+        "nearest class mean": estimate(mean_of(MEANS)),
+    }
     return [
-        tabulate(
-            "Test accuracy of what validation chose, means over seeds",
-            heads,
-            {
-                **named,
-                "head": lambda at: HEAD_STYLES[at.head].label,
-                "seeds": lambda at: len(at.own),
-                **interval_columns("test_accuracy", accuracy),
-                "validation accuracy": chosen(lambda one: one.validation),
-                "exponent / sqrt(D)": chosen(lambda one: one.arm[1] if one.arm[0] == HARMONIC else None),
-                "bias": chosen(lambda one: None if one.arm[0] == HARMONIC else one.arm[0] == BIASED),
-                "learning rate": chosen(lambda one: rates[one.rate]),
-                "at the grid's end": chosen(lambda one: one.rate in (0, len(rates) - 1)),
-            },
-        ),
-        tabulate(
-            "Harmonic minus cross-entropy, paired",
-            sizes,
-            {
-                **named,
-                **interval_columns("difference", apart(lambda one: one.difference)),
-                "seeds harmonic is ahead": apart(lambda one: one.greater),
-                "seeds it is behind": apart(lambda one: one.less),
-                "nearest class mean": estimate(mean_of(MEANS)),
-            },
-        ),
+        tabulate("Test accuracy of what validation chose, means over seeds", heads, named | tested),
+        tabulate("Harmonic minus cross-entropy, paired", sizes, named | paired),
         left_out(spec),
     ]
 
@@ -331,21 +318,8 @@ def figures(results: Results) -> dict[str, Picture]:
     """Draw a column per data set that has finished cells."""
     if not results:
         return {}
-    return {
-        "little_data": Picture(
-            _draw(results),
-            "Top: test accuracy against labeled images per class, mean over seeds, bands 95 % bootstrap intervals. "
-            "Each head has the variant and learning rate that validation images chose for that size; gray: nearest "
-            "class mean of the same images. Bottom: harmonic minus cross-entropy in points, paired by seed: the same "
-            "images, order and initial weights.",
-        )
-    }
-
-
-def _draw(results: Results) -> "Figure":
-    styles = [HEAD_STYLES[head] for head in BOTH]
+    styles, datasets = [HEAD_STYLES[head] for head in BOTH], results.distinct("dataset")
     handles = [drawing.line_handle(style.label, style.color, style.line) for style in styles]
-    datasets = results.distinct("dataset")
     figure, panels = drawing.facets(
         {"top": "test accuracy, %", "bottom": "difference, points"},
         {dataset: SOURCES[dataset].title.replace(", features", ",\nfeatures") for dataset in datasets},
@@ -370,7 +344,13 @@ def _draw(results: Results) -> "Figure":
         bottom.set(xscale="log")
         bottom.set_xticks(shown, [str(tick) for tick in shown])
         bottom.set_xticks(sizes, [""] * len(sizes), minor=True)
-    return figure
+    caption = (
+        "Top: test accuracy against labeled images per class, mean over seeds, bands 95 % bootstrap intervals. Each "
+        "head has the variant and learning rate that validation images chose for that size; gray: nearest class mean "
+        "of the same images. Bottom: harmonic minus cross-entropy in points, paired by seed: the same images, order "
+        "and initial weights."
+    )
+    return {"little_data": Picture(figure, caption)}
 
 
 def _draw_band(axes: "Axes", sizes: list[int], found: Sequence[np.ndarray], color: str, line: str) -> None:

@@ -170,12 +170,12 @@ def train_stack(
         device: where to compute.
         progress: is called with the fraction done.
     """
-    seeds, arms, x_ND, y_N = spec.seeds, spec.arms, data.x_ND.to(device), data.y_N.to(device)
-    formula = Formula.of(arms, hidden or x_ND.shape[1], device)
+    seeds, data, inputs = spec.seeds, data.to(device), data.x_ND.shape[1]
+    formula = Formula.of(spec.arms, hidden or inputs, device)
     together, parts = STACK if device == "cpu" else len(seeds), []
     for start in range(0, len(seeds), together):
         some = slice(start, start + together)
-        network = initial_network(seeds[some], len(arms), data.classes, x_ND.shape[1], hidden)
+        network = initial_network(seeds[some], len(spec.arms), data.classes, inputs, hidden)
         network = network.map(lambda part: part.to(device).requires_grad_())
         parameters = [part for part in network if part is not None]
         optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=spec.weight_decay, fused=True)
@@ -183,8 +183,8 @@ def train_stack(
         rows_TSB = torch.stack(list(_batches(rows_SK[some], spec.batch_size, steps, streams(seeds[some])))).to(device)
 
         def losses(rows_SB: Tensor, network: Network = network) -> Tensor:
-            x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
-            return losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB])
+            batch = data.pick(rows_SB)
+            return losses_of(stack_logits(network, formula, batch.x_SBD), batch.y_SB)
 
         def watch(step: int, losses: Tensor, start: int = start) -> None:
             if (step + 1) % 50 == 0 or step + 1 == steps:

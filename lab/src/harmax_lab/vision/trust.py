@@ -16,7 +16,8 @@ distances are to the class means of the features of its own training images.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from harmax_lab.kit.experiment import Cell, Context, Experiment
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table, combinations, estimate, interval_columns, mean_of, places, tabulate
+from harmax_lab.kit.tables import Column, Table, combinations, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.mnist_training import Data, as_data, closest
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out, title_of
 from harmax_lab.vision.stacks import Arm, Network, StackSpec, train_stack
@@ -44,9 +45,6 @@ from harmax_lab.vision.trust_measures import (
     measure_trust,
     reliability,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 LAYER, MLP = BODIES = ("layer", "mlp")
 BODY_TITLES = {LAYER: "one layer", MLP: "hidden layer"}
@@ -197,14 +195,11 @@ def measure(spec: TrustSpec, cell: TrustCell, result: CellResult) -> dict[str, f
     }
 
 
-def _in_each_body(words: str, compare: Judge) -> Judge:
-    def judge(results: Results) -> Finding:
-        found = {body: compare(own) for body, own in results.groups("body").items()}
-        each = listed({f"{BODY_TITLES[body]}:": one.sentence for body, one in found.items()})
-        numbers = {f"{body}_{name}": value for body, one in found.items() for name, value in one.numbers.items()}
-        return Finding(both(*(one.holds for one in found.values())), f"{words}, {each}.", numbers)
-
-    return judge
+def _in_each_body(words: str, compare: Judge, results: Results) -> Finding:
+    found = {body: compare(own) for body, own in results.groups("body").items()}
+    each = listed({f"{BODY_TITLES[body]}:": one.sentence for body, one in found.items()})
+    numbers = {f"{body}_{name}": value for body, one in found.items() for name, value in one.numbers.items()}
+    return Finding(both(*(one.holds for one in found.values())), f"{words}, {each}.", numbers)
 
 
 Side = tuple[Arm, str]  # an arm and one of its metrics
@@ -216,7 +211,7 @@ def _pair(results: Results, *compared: Side) -> tuple[float, float, Interval]:
     return float(np.mean(one)), float(np.mean(two)), paired_difference(one, two, statistic="mean").difference
 
 
-def _compare_areas(results: Results, *compared: Side) -> Finding:
+def _compare_areas(compared: Sequence[Side], results: Results) -> Finding:
     found = {
         outside: _pair(results, *((arm, detection_key(outside, score, "auroc")) for arm, score in compared))
         for outside in (ALL, *results.spec.outside)
@@ -228,7 +223,7 @@ def _compare_areas(results: Results, *compared: Side) -> Finding:
     return Finding(apart.above(0), f"{one:.3f} against {two:.3f}, {signed(apart, 3)} ({each})", numbers)
 
 
-def _compare_errors(results: Results, *compared: Side) -> Finding:
+def _compare_errors(compared: Sequence[Side], results: Results) -> Finding:
     one, two, apart = _pair(results, *compared)
     right = _pair(results, *((arm, "accuracy") for arm, _ in compared))
     return Finding(
@@ -246,7 +241,7 @@ def _claim(name: str, statement: str, words: str, compare: Callable[..., Finding
         "Not reported: the paper measures neither calibration nor outliers.",
         control=True,
         needs=where(dataset="mnist", arm=tuple(arm for arm, _ in compared)),
-        judge=_in_each_body(words, lambda results: compare(results, *compared)),
+        judge=partial(_in_each_body, words, partial(compare, compared)),
         enough=at_least(layer_steps=TrustSpec.layer_steps, mlp_steps=TrustSpec.mlp_steps, seeds=LEAST_SEEDS),
     )
 
@@ -325,43 +320,36 @@ def tables(results: Results) -> list[Table]:
     """Tabulate calibration and detection of every body and arm."""
     spec, head = results.spec, {"head": lambda at: arm_label(*at.arm)}
 
-    def scored(at: Any, kind: str) -> Any:
-        return results.where(body=at.body, arm=at.arm).metric(detection_key(at.outside, at.score, kind)).mean()
+    def scored(kind: str) -> Callable[[Any], Interval | None]:
+        own = results.where
+        return lambda at: own(body=at.body, arm=at.arm).metric(detection_key(at.outside, at.score, kind)).mean()
 
-    def errors(before: str, after: str) -> dict[str, Callable[[Any], Any]]:
+    def errors(before: str, after: str) -> dict[str, Column]:
         single = {f"{name}{after}": estimate(mean_of(before + name.lower())) for name in ("NLL", "Brier")}
         return {**interval_columns(f"ECE{after}", mean_of(f"{before}ece")), **single}
 
-    return [
-        tabulate(
-            "Calibration, means over seeds",
-            places(results, body=BODIES, arm=spec.arms),
-            {
-                "body": lambda at: BODY_TITLES[at.body],
-                **head,
-                "seeds": lambda at: len(at.own),
-                "accuracy": estimate(mean_of("accuracy")),
-                **errors("", ""),
-                "temperature": estimate(mean_of("temperature")),
-                **errors("scaled_", " scaled"),
-            },
-        ),
-        *(
-            tabulate(
-                f"Outside images, {BODY_TITLES[body]}: AUROC, and FPR at 95 % TPR, means over seeds",
-                combinations(body=[body], outside=spec.outside, score=SCORES, arm=spec.arms),
-                {
-                    "outside": lambda at: _outside_title(at.outside),
-                    "score": lambda at: SCORES[at.score],
-                    **head,
-                    **interval_columns("AUROC", lambda at: scored(at, "auroc")),
-                    **interval_columns("FPR", lambda at: scored(at, "fpr95")),
-                },
-            )
-            for body in BODIES
-        ),
-        left_out(spec),
-    ]
+    calibration = {
+        "body": lambda at: BODY_TITLES[at.body],
+        **head,
+        "seeds": lambda at: len(at.own),
+        "accuracy": estimate(mean_of("accuracy")),
+        **errors("", ""),
+        "temperature": estimate(mean_of("temperature")),
+        **errors("scaled_", " scaled"),
+    }
+    detection = {
+        "outside": lambda at: _outside_title(at.outside),
+        "score": lambda at: SCORES[at.score],
+        **head,
+        **interval_columns("AUROC", scored("auroc")),
+        **interval_columns("FPR", scored("fpr95")),
+    }
+    found = [tabulate("Calibration, means over seeds", places(results, body=BODIES, arm=spec.arms), calibration)]
+    for body in BODIES:
+        title = f"Outside images, {BODY_TITLES[body]}: AUROC, and FPR at 95 % TPR, means over seeds"
+        rows = combinations(body=[body], outside=spec.outside, score=SCORES, arm=spec.arms)
+        found.append(tabulate(title, rows, detection))
+    return [*found, left_out(spec)]
 
 
 STATES = {"trained": "as trained", "scaled": "after a temperature"}
@@ -370,35 +358,19 @@ MARKERS = {HARMONIC: "o", STANDARD: "D", BIASED: "s"}
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw reliability diagrams and the areas under the ROC curves of all scores."""
-    spec = results.spec
     if not results:
         return {}
-    pale = {Arm(HARMONIC, factor) for factor in spec.factors if factor < max(spec.factors)}
-    colors = {arm: HEAD_STYLES["harmonic_amsgrad" if arm in pale else arm.head].color for arm in spec.arms}
-    return {
-        "trust_reliability": Picture(
-            _draw_reliability(results, colors),
-            f"Accuracy minus confidence against confidence on the test images of {title_of(spec.known)}, in 15 bins "
-            "with equal numbers of images, mean over seeds; bands are 95 % bootstrap intervals over seeds. On the "
-            "dashed line a classifier is right as often as it says; below it, it is too sure. Right: logits divided by "
-            "a temperature fitted on held-out training images. Numbers: mean calibration errors, in points.",
-        ),
-        "trust_detection": Picture(
-            _draw_detection(results, colors),
-            f"How well each score separates outside images from the test images of {title_of(spec.known)}: area under "
-            "the ROC curve (0.5 is chance, dashed; below it outside images look better known than known ones), mean "
-            "over seeds with its 95 % bootstrap interval. Distances are to the centers of a harmonic head; for "
-            "cross-entropy to the class means of its features. For one layer these are the pixels themselves, so both "
-            "linear heads have the same distances.",
-        ),
-    }
+    factors = results.spec.factors
+    pale = {Arm(HARMONIC, factor) for factor in factors if factor < max(factors)}
+    colors = {arm: HEAD_STYLES["harmonic_amsgrad" if arm in pale else arm.head].color for arm in results.spec.arms}
+    return {"trust_reliability": _reliability(results, colors), "trust_detection": _detection(results, colors)}
 
 
 def _handles(colors: Mapping[Arm, str]) -> list[Any]:
     return [drawing.mark_handle(arm_label(*arm), MARKERS[arm.head], color) for arm, color in colors.items()]
 
 
-def _draw_reliability(results: Results, colors: Mapping[Arm, str]) -> "Figure":
+def _reliability(results: Results, colors: Mapping[Arm, str]) -> Picture:
     figure, panels = drawing.facets(
         BODY_TITLES,
         STATES,
@@ -428,10 +400,16 @@ def _draw_reliability(results: Results, colors: Mapping[Arm, str]) -> "Figure":
     for body in BODIES:
         low, high = panels[body, "trained"].get_ylim()
         panels[body, "trained"].set_ylim(low, high + 0.12 * (high - low))  # room for the errors
-    return figure
+    return Picture(
+        figure,
+        f"Accuracy minus confidence against confidence on the test images of {title_of(results.spec.known)}, in 15 "
+        "bins with equal numbers of images, mean over seeds; bands are 95 % bootstrap intervals over seeds. On the "
+        "dashed line a classifier is right as often as it says; below it, it is too sure. Right: logits divided by a "
+        "temperature fitted on held-out training images. Numbers: mean calibration errors, in points.",
+    )
 
 
-def _draw_detection(results: Results, colors: Mapping[Arm, str]) -> "Figure":
+def _detection(results: Results, colors: Mapping[Arm, str]) -> Picture:
     outside = {name: _outside_title(name) for name in results.spec.outside}
     figure, panels = drawing.facets(
         BODY_TITLES,
@@ -454,7 +432,14 @@ def _draw_detection(results: Results, colors: Mapping[Arm, str]) -> "Figure":
         axes.set(title=outside[name], xlim=(-0.03, 1.03))
         axes.set_yticks(range(len(SCORES)), list(SCORES.values()))
     panels[LAYER, next(iter(outside))].invert_yaxis()
-    return figure
+    return Picture(
+        figure,
+        f"How well each score separates outside images from the test images of {title_of(results.spec.known)}: area "
+        "under the ROC curve (0.5 is chance, dashed; below it outside images look better known than known ones), mean "
+        "over seeds with its 95 % bootstrap interval. Distances are to the centers of a harmonic head; for "
+        "cross-entropy to the class means of its features. For one layer these are the pixels themselves, so both "
+        "linear heads have the same distances.",
+    )
 
 
 SPECS = {
