@@ -56,9 +56,8 @@ COLLAPSE = {
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw what there is: figures over all data sets first, then prototypes and abstention one by one."""
-    drawn = {}
-    tuned, ended = results.where(stage=TUNING), {cell for cell, run in results.items() if _ended(run)}
-    counted = results.where(lambda cell: cell in ended, stage=FINAL)
+    drawn, tuned = {}, results.where(stage=TUNING)
+    counted = results.where(stage=FINAL).having(lambda run: run.metrics["diverged_at"] is None)
     if counted:
         drawn["classifiers_accuracy"] = _accuracy(counted)
         drawn["classifiers_reliability"] = _reliability(counted)
@@ -81,10 +80,6 @@ def figures(results: Results) -> dict[str, Picture]:
                 "lie nearest to the center of the class, and their distances; a frame marks another class.",
             )
     return drawn
-
-
-def _ended(run: CellResult) -> bool:
-    return run.metrics["diverged_at"] is None
 
 
 def _panels(

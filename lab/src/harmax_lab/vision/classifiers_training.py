@@ -148,7 +148,7 @@ class Workbench:
         trainer = vision_spec(self.spec, cell, cell.setting)
         known = {**cell.setting._asdict(), "epochs": trainer.epochs}
         try:
-            trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
+            trained = self._train(trainer, self._data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
             worst = Held(1 / len(self.images[0].classes), math.inf)
             return CellResult(metrics={**known, **worst._asdict(), "diverged_at": error.args[0]})
@@ -162,26 +162,25 @@ class Workbench:
         train, test = (len(side.labels) for side in self.images)
         known = {**setting._asdict(), "epochs": trainer.epochs, "train_images": train, "test_images": test}
         try:
-            trained = self._train(trainer, self._data, snapshots, self._snapshot, progress)
+            trained = self._train(trainer, self._data(), snapshots, self._snapshot, progress)
         except Diverged as error:
             return CellResult(metrics={**known, "diverged_at": error.args[0]})
         arrays, metrics = self._measure(trained, first=cell.seed == self.spec.seeds[0])
         return CellResult(trained.curves, arrays, {**known, "diverged_at": None, **metrics, "cost": trained.cost})
 
     @cached_property
-    def _data(self) -> "ResidentData":
-        return self._resident(*self.images)
-
-    @cached_property
-    def _parts(self) -> dict[int, "ResidentData"]:
+    def _opened(self) -> dict[int | None, "ResidentData"]:
         return {}
 
-    def _tuning_data(self, seed: int) -> "ResidentData":
+    def _data(self, tuning_seed: int | None = None) -> "ResidentData":
         """Each tuning seed draws what it holds out, so that more seeds choose by more images."""
-        if seed not in self._parts:
-            learn, held = split(self.images[0].labels, self.spec.held_out, seed=seed)
-            self._parts[seed] = self._resident(_some(self.images[0], learn), _some(self.images[0], held))
-        return self._parts[seed]
+        if tuning_seed not in self._opened:
+            train, test = self.images
+            if tuning_seed is not None:
+                learn, held = split(train.labels, self.spec.held_out, seed=tuning_seed)
+                train, test = _some(train, learn), _some(train, held)
+            self._opened[tuning_seed] = self._resident(train, test)
+        return self._opened[tuning_seed]
 
     def _resident(self, train: Images, test: Images) -> "ResidentData":
         from harmax.train.vision.data import ResidentData

@@ -124,11 +124,8 @@ def _train_all(
     shape = len(spec.seeds), len(spec.arms), len(spec.learning_rates)
     sides = {"validation": (rows.validation, np.zeros(shape)), "test": (rows.test, np.zeros(shape))}
     for place, learning_rate in enumerate(spec.learning_rates):
-
-        def told(fraction: float, place: int = place) -> None:
-            tell((place + fraction) / len(spec.learning_rates))
-
-        plan: Any = {"steps": spec.steps, "learning_rate": learning_rate, "device": device, "progress": told}
+        plan: Any = {"steps": spec.steps, "learning_rate": learning_rate, "device": device}
+        plan["progress"] = lambda fraction, place=place: tell((place + fraction) / len(spec.learning_rates))
         network = train_stack(spec, rows.pool, drawn_SK, **plan)
         network = network.map(lambda part: part.to(rows.test.x_ND.device))
         for seed, arm in np.ndindex(shape[:2]):
@@ -358,7 +355,6 @@ def _draw_band(axes: "Axes", sizes: list[int], found: Sequence[np.ndarray], colo
     drawing.draw_ranges(axes, sizes, ranges, color=color, linestyle=line, marker="o", markersize=3.5)
 
 
-_TEN = tuple(range(10))
 EXPERIMENT = Experiment(
     name="little_data",
     title="Few labeled images",
@@ -370,7 +366,9 @@ EXPERIMENT = Experiment(
             "quick": LittleDataSpec(
                 seeds=(0, 1, 2), images=(1, 2, 5, 10, 20, 50, 100), learning_rates=(3e-3, 1e-2, 3e-2, 1e-1), steps=150
             ),
-            "full": LittleDataSpec(seeds=_TEN, datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")),
+            "full": LittleDataSpec(
+                seeds=tuple(range(10)), datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")
+            ),
         },
         required={"full": ("mnist",)},
         is_there=lambda name: SOURCES[name].is_there(),

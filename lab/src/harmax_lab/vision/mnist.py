@@ -110,18 +110,15 @@ def _result_of(
 
 
 def _tested(cell: OneLayerCell, weight: Tensor, bias: Tensor, test: Data) -> dict[str, float]:
-    logits, extra = test.x_ND @ weight.T + (bias if cell.head == BIASED else 0.0), {}
+    logits, tested = test.x_ND @ weight.T + (bias if cell.head == BIASED else 0.0), {}
     if cell.head == HARMONIC:
         exponent, softening = exponent_of(cell.protocol, weight.shape[1]), PROTOCOLS[cell.protocol].softening
         logits = harmonic_logits(test.x_ND, weight, exponent=exponent, softening=softening)
         # Training takes distances from products, which is right as long as this is far from 0.
-        extra["closest"] = closest(test.x_ND, weight)
-    right = int((logits.argmax(1) == test.y_N).sum())
-    return {
-        "test_accuracy": right / len(test.y_N),
-        "test_loss": float(F.cross_entropy(logits, test.y_N)),
-        **extra,
-    }
+        tested["closest"] = closest(test.x_ND, weight)
+    tested["test_accuracy"] = int((logits.argmax(1) == test.y_N).sum()) / len(test.y_N)
+    tested["test_loss"] = float(F.cross_entropy(logits, test.y_N))
+    return tested
 
 
 def correlations(rows_VD: np.ndarray, others_VD: np.ndarray) -> np.ndarray:

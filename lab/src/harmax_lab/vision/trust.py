@@ -27,6 +27,7 @@ from harmax.analysis import Interval, bootstrap_interval, fit_temperature, paire
 from harmax.data.images import IMAGES, Images, load_images
 from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
+from harmax_lab.ensemble.rows import orders, streams
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Cell, Context, Experiment
@@ -146,7 +147,7 @@ def split(spec: TrustSpec, images: int) -> tuple[Tensor, Tensor]:
     """Return numbers of the training images that each seed learns from and holds out, (S, K) each."""
     if not 0 < spec.held_out < images:
         raise ValueError(f"`held_out` must be 1 to {images - 1} of {images} images, got {spec.held_out}; take others.")
-    order_SN = torch.stack([torch.randperm(images, generator=torch.Generator().manual_seed(s)) for s in spec.seeds])
+    order_SN = orders(images, streams(spec.seeds))
     return order_SN[:, spec.held_out :], order_SN[:, : spec.held_out]
 
 
