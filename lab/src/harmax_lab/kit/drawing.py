@@ -23,6 +23,7 @@ __all__ = [
     "draw_head_curves",
     "draw_interval",
     "draw_points",
+    "draw_ranges",
     "draw_regions",
     "draw_weights",
     "facets",
@@ -30,6 +31,7 @@ __all__ = [
     "mark_handle",
     "model_handle",
     "new_figure",
+    "panels_in_a_row",
     "spaced",
     "wrapped",
 ]
@@ -101,6 +103,12 @@ def facets(
     return figure, panels
 
 
+def panels_in_a_row(titles: Mapping[K, str], **options: Any) -> tuple["Figure", dict[K, "Axes"]]:
+    """Return a figure with one row of titled panels, by key; the options are those of `facets`."""
+    figure, panels = facets(columns=titles, **options)
+    return figure, {key: axes for (_, key), axes in panels.items()}
+
+
 def wrapped(
     panels: Mapping[K, str],
     columns: int,
@@ -134,6 +142,13 @@ def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence
     """Draw one head's curves: the median over seeds as a line, their range as a band."""
     style = HEAD_STYLES[head]
     draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
+
+
+def draw_ranges(axes: "Axes", x: Any, found: Any, *, color: str, **line: Any) -> None:
+    """Draw intervals (K, 3) over K places: their estimates as a line, and a band between their ends."""
+    middle, low, high = np.asarray(found).T
+    axes.plot(x, middle, color=color, **line)
+    axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
 
 
 def model_handle(model: str, head: str) -> "Line2D":
