@@ -1,8 +1,8 @@
-"""Rules by which claims are judged, with their statistics in one place.
+"""Rules by which claims are judged, and their statistics.
 
-A rule about several things at once (five tasks, thirteen rivals) holds where every one of them holds with its 95 %
-interval: that needs no correction. It is broken where one of them clearly goes the other way. That one is a choice
-among several, so the level of the interval that breaks it is shared among them.
+A rule about several things (five tasks, thirteen rivals) holds if each of them holds with its 95 % interval. This needs
+no correction. The rule is broken if one of them clearly goes the other way. That one is chosen among several, so its
+interval must have a higher level: `shared_level`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ Judge = Callable[[Results[Any, Any]], Finding]
 
 
 def shared_level(number: int) -> float:
-    """Return the level of each of some intervals that together keep 95 %.
+    """Return the level that each of several intervals needs, so that all of them together keep 95 %.
 
     >>> round(shared_level(5), 6)
     0.99
@@ -32,16 +32,15 @@ def pairs_of(difference: PairedDifference | None) -> int:
 
 
 def side(difference: PairedDifference | None, *, least: int = LEAST_SEEDS) -> int:
-    """Return 1 where a difference lies above 0 with its interval, -1 where below; 0 where neither or too few pairs."""
-    if pairs_of(difference) < least:
+    """Return 1 if the whole interval of a difference is above 0, -1 if below, else 0; 0 with too few pairs."""
+    if difference is None or pairs_of(difference) < least:
         return 0
-    assert difference is not None
     above = difference.difference.above(0)
     return 0 if above is None else 1 if above else -1
 
 
 class Everywhere(NamedTuple):
-    """What `everywhere` found: whether the claim holds, and each difference with the side on which it lies."""
+    """What `everywhere` found: whether the claim holds, each difference, and its `side`."""
 
     holds: bool | None
     found: Mapping[Any, PairedDifference | None]
@@ -55,13 +54,13 @@ def everywhere(
     wanted: int = 1,
     ignored: Callable[[Any], bool] = lambda thing: False,
 ) -> Everywhere:
-    """Judge a claim about every one of some things: each difference lies on the wanted side of 0.
+    """Judge whether a difference lies on the wanted side of 0 for all things of a list.
 
     Args:
-        things: the tasks, say.
-        compare: returns the difference for a thing, with an interval of a level.
+        things: for example tasks.
+        compare: returns the difference for a thing, with an interval of the given level.
         wanted: 1 for above 0, -1 for below.
-        ignored: whether a thing says nothing either way.
+        ignored: returns whether a thing does not count.
     """
     names = list(things)
     found = {thing: compare(thing, 0.95) for thing in names}
@@ -73,7 +72,7 @@ def everywhere(
 
 
 def both(*answers: bool | None) -> bool | None:
-    """Return whether all of some answers are yes: no where one is no, None where one is missing.
+    """Return whether all answers are yes: False if one is no, else None if one is missing.
 
     >>> both(True, None), both(None, False)
     (None, False)
@@ -159,7 +158,7 @@ def reaches(metric: str, bar: float, *, by: str = "head", words: str) -> Judge:
 
 
 def below(found: Interval, limit: float) -> bool | None:
-    """Return whether all of an interval lies below a limit: no where all of it lies above, None where it spans it.
+    """Return whether an interval lies below a limit: False if it lies above, None if the limit is inside.
 
     >>> below(Interval(2.0, 1.0, 3.0), 4), below(Interval(2.0, 1.0, 3.0), 2)
     (True, None)
@@ -169,7 +168,7 @@ def below(found: Interval, limit: float) -> bool | None:
 
 
 def signed(found: Interval, digits: int = 2, *, scale: float = 1.0) -> str:
-    """Write a difference and its interval, all with their signs.
+    """Write a difference and its interval, all with signs.
 
     >>> signed(Interval(0.01, -0.002, 0.03), scale=100)
     '+1.00 [-0.20, +3.00]'
