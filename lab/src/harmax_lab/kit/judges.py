@@ -101,62 +101,6 @@ def percent(value: Interval | float, digits: int = 2) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def every_run(test: Callable[[Any], bool], metric: str, words: str) -> Judge:
-    """Return a judge by whether a metric of every run passes a test; `words` say what passing is."""
-
-    def judge(results: Results[Any, Any]) -> Finding:
-        passing = sum(test(value) for value in results.metric(metric))
-        return Finding(
-            passing == len(results),
-            f"{passing} of {len(results)} runs {words}.",
-            {"runs": len(results), "passing": passing},
-        )
-
-    return judge
-
-
-def ahead(metric: str, *, of: Any, over: Any, field: str = "head", scale: float = 1.0, words: str) -> Judge:
-    """Return a judge by the paired difference of a metric between two arms: it must lie above 0.
-
-    Args:
-        metric: of a run.
-        of: the arm that should be ahead.
-        over: the other one.
-        field: of a cell, in which they differ.
-        scale: a factor, such as 100 for points.
-        words: what the metric is, for the sentence.
-    """
-
-    def judge(results: Results[Any, Any]) -> Finding:
-        apart = results.paired(metric, field, of, over, scale=scale)
-        means = {str(arm): results.where(**{field: arm}).metric(metric).mean(scale=scale) for arm in (of, over)}
-        return Finding(
-            apart.difference.above(0) if apart else None,
-            f"{words}: {listed(means)}.",
-            {"difference": apart.difference if apart else None, **means},
-        )
-
-    return judge
-
-
-def reaches(metric: str, bar: float, *, by: str = "head", words: str) -> Judge:
-    """Return a judge by whether the mean of a metric passes a bar with its interval, in every arm.
-
-    Args:
-        metric: of a run.
-        bar: to be passed.
-        by: the field of a cell whose values are judged apart.
-        words: what the metric is, for the sentence.
-    """
-
-    def judge(results: Results[Any, Any]) -> Finding:
-        means = {str(arm): own.metric(metric).mean() for arm, own in results.groups(by).items()}
-        answers = [mean.above(bar) if mean else None for mean in means.values()]
-        return Finding(both(*answers), f"{words}: {listed(means)}; the bar is {bar:g}.", means)
-
-    return judge
-
-
 def below(found: Interval, limit: float) -> bool | None:
     """Return whether an interval lies below a limit: False if it lies above, None if the limit is inside.
 
