@@ -5,6 +5,7 @@ import math
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,14 +20,13 @@ from harmax_lab.kit.writer import RunWriter
 
 
 def create(root: Path, experiment: str = "demo", **spec: object) -> RunWriter:
-    return RunWriter(
-        root,
-        experiment=experiment,
-        version=1,
-        profile="quick",
-        spec={"steps": 3, **spec},
-        cells={"seed=0": {"seed": 0}, "seed=1": {"seed": 1}},
-    )
+    cells = {"seed=0": {"seed": 0}, "seed=1": {"seed": 1}}
+    return RunWriter(root, config_of(experiment, {"steps": 3, **spec}, cells))
+
+
+def config_of(experiment: str, spec: dict[str, object], cells: dict[str, dict[str, int]], **more: object) -> Any:
+    fixed = {"version": 1, "profile": "quick", "overrides": {}}
+    return {"experiment": experiment, "spec": spec, "cells": cells, **fixed, **more}
 
 
 RESULT = CellResult(
@@ -207,9 +207,9 @@ def test_a_view_shows_its_sources_cells_and_has_a_key_of_its_own(tmp_path: Path)
     run = create(tmp_path)
     run.write("seed=0", RESULT)
     run.fail("seed=1", "broken")
-    same = {"version": 1, "profile": "quick", "spec": run.config["spec"], "cells": run.cells}
-    look = RunWriter(tmp_path, experiment="look", source=f"demo/{run.folder.name}", **same)
-    assert look.folder != RunWriter(tmp_path, experiment="look", **same).folder
+    config = config_of("look", run.config["spec"], run.cells)
+    look = RunWriter(tmp_path, {**config, "source": f"demo/{run.folder.name}"})
+    assert look.folder != RunWriter(tmp_path, config).folder
     again = Run.open(look.folder)
     assert (again.done, again.pending, again.failed) == (["seed=0"], ["seed=1"], {"seed=1": "broken"})
     np.testing.assert_array_equal(again.results["seed=0"].curves["loss"], RESULT.curves["loss"])
@@ -224,7 +224,7 @@ def test_a_view_shows_its_sources_cells_and_has_a_key_of_its_own(tmp_path: Path)
 @pytest.mark.parametrize("source", ["../../etc", "demo/", "/demo/0123456789ab", 3])
 def test_a_view_cannot_lead_out_of_the_folder_of_runs(tmp_path: Path, source: object) -> None:
     with pytest.raises(DamagedError, match=r"config\.json must hold"):
-        RunWriter(tmp_path, experiment="look", version=1, profile="quick", spec={}, cells={}, source=source)
+        RunWriter(tmp_path, config_of("look", {}, {}, source=source))
 
 
 def test_query(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b"])
 def test_a_cell_name_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="a cell's name must match"):
-        RunWriter(tmp_path, experiment="demo", version=1, profile="quick", spec={}, cells={name: {}})
+        RunWriter(tmp_path, config_of("demo", {}, {name: {}}))
 
 
 def test_a_missing_extra_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

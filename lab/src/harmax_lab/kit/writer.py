@@ -18,45 +18,21 @@ class RunWriter(Run):
 
     Args:
         root: the folder of all runs.
-        experiment: its name.
-        version: of the experiment.
-        profile: that was asked for.
-        spec: everything that decides the numbers.
-        cells: every cell that the run should have, by name.
-        overrides: what differs from the profile.
-        source: for a view, the run whose cells it reads, as <experiment>/<spec-hash>.
+        config: what config.json holds: experiment, version, profile, spec, overrides (what differs from the profile),
+            cells (every cell that the run should have, by name), and the source of a view.
     """
 
-    def __init__(
-        self,
-        root: Path | str,
-        *,
-        experiment: str,
-        version: int,
-        profile: str,
-        spec: Mapping[str, Any],
-        cells: Mapping[str, Mapping[str, Any]],
-        overrides: Mapping[str, Any] | None = None,
-        source: str | None = None,
-    ) -> None:
-        for name in cells:
+    def __init__(self, root: Path | str, config: Mapping[str, Any]) -> None:
+        for name in config["cells"]:
             if not CELL_NAME.fullmatch(name):
                 raise ValueError(f"a cell's name must match {CELL_NAME.pattern}, got {name!r}; rename the cell.")
-        folder = Path(root) / experiment / spec_hash(experiment, version, spec, source=source)
+        key = spec_hash(config["experiment"], config["version"], config["spec"], source=config.get("source"))
+        folder = Path(root) / config["experiment"] / key
         if not is_started(folder):
-            config = {
-                "experiment": experiment,
-                "version": version,
-                "profile": profile,
-                "spec": spec,
-                "overrides": overrides or {},
-                "cells": cells,
-                **({} if source is None else {"source": source}),
-            }
             write_json(folder / "config.json", config)
         try:
             super().__init__(folder, read_config(folder))
-            if set(self.cells) != set(cells):
+            if set(self.cells) != set(config["cells"]):
                 raise DamagedError("config.json lists other cells than the experiment has")
         except DamagedError as error:
             raise DamagedError(f"{folder} must be a whole run folder, but {error}; move or delete it to run.") from None

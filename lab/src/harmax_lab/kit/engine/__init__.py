@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from harmax.environment import choose_device
 from harmax.errors import needs, unknown
 from harmax_lab.kit.engine import local, ray
-from harmax_lab.kit.engine.ledger import Event
+from harmax_lab.kit.engine.ledger import Event, Ledger
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import Run
 from harmax_lab.kit.writer import RunWriter
@@ -18,8 +18,8 @@ from harmax_lab.kit.writer import RunWriter
 class Engine(NamedTuple):
     """One way to run cells."""
 
-    execute: Callable[..., None]
-    """Runs cells, as `local.execute` does."""
+    execute: Callable[[Ledger[Any, Any], Any], None]
+    """Runs the cells of a ledger on a device."""
     choose_device: Callable[[str | None], str | None]
     """Returns the device that is asked for, or the best one; raises if the engine does not have it."""
 
@@ -79,8 +79,7 @@ def run(
     wanted = matching(result.cells, cells)
     names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
     if names:
-        report = progress or (lambda event: None)
-        ENGINES[engine].execute(trained, spec, result, names, device=place, progress=report)
+        ENGINES[engine].execute(Ledger(trained, spec, result, names, progress or (lambda event: None)), place)
     if not result.pending:
         result.drop_partial()
     result.write_summary(trained.summary_of(result))
@@ -93,16 +92,17 @@ def run(
 def _open(
     experiment: Experiment[Any, Any], folder: Path | str, profile: str, spec: Any, overrides: dict[str, Any]
 ) -> RunWriter:
-    return RunWriter(
-        folder,
-        experiment=experiment.name,
-        version=experiment.version,
-        profile=profile,
-        spec=asdict(spec),
-        cells={cell.name: asdict(cell) for cell in experiment.cells(spec)},
-        overrides=overrides,
-        source=experiment.source_key(spec),
-    )
+    config = {
+        "experiment": experiment.name,
+        "version": experiment.version,
+        "profile": profile,
+        "spec": asdict(spec),
+        "overrides": overrides,
+        "cells": {cell.name: asdict(cell) for cell in experiment.cells(spec)},
+    }
+    if experiment.source is not None:
+        config["source"] = experiment.source_key(spec)
+    return RunWriter(folder, config)
 
 
 def matching(names: Collection[str], pattern: str | None) -> set[str]:

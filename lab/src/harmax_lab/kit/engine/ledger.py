@@ -44,7 +44,7 @@ class Ledger(Generic[S, C]):
         names: Collection[str],
         progress: Callable[[Event], None],
     ) -> None:
-        self.experiment, self.run, self._progress = experiment, run, progress
+        self.experiment, self.spec, self.run, self._progress = experiment, spec, run, progress
         everything = experiment.cells(spec)
         self.groups = experiment.groups(cell for cell in everything if cell.name in names)
         """Cells to run that are to be computed together."""
@@ -82,7 +82,7 @@ class Part(Generic[C]):
     """Cells of one group that are computed together. End the part with `close` or `fail`."""
 
     def __init__(self, ledger: Ledger[S, C], cells: Sequence[C], key: str, *, others: set[str]) -> None:
-        self._ledger, self._key, self._others = ledger, key, others
+        self.ledger, self._key, self._others = ledger, key, others
         self._missing, self._name = {cell.name for cell in cells}, cells[0].name
         self.size, self.fraction = len(cells), 0.0
         self.scratch = ledger.run.partial(key)
@@ -91,31 +91,31 @@ class Part(Generic[C]):
     def report(self, fraction: float, message: str = "", /) -> None:
         """Report the progress of these cells."""
         self.fraction = fraction
-        self._ledger.report(message or self._name)
+        self.ledger.report(message or self._name)
 
     def store(self, name: str, result: CellResult, seconds: float) -> None:
         """Store one cell."""
-        self._ledger.run.write(name, result, seconds=seconds)
+        self.ledger.run.write(name, result, seconds=seconds)
         self._missing.discard(name)
-        self._ledger.done += 1
+        self.ledger.done += 1
 
     def close(self) -> None:
         """End the part. A cell without a result has failed."""
         if self._missing:
-            name = self._ledger.experiment.name
+            name = self.ledger.experiment.name
             self.fail(f"RuntimeError: `{name}` gave no result for the cells {sorted(self._missing)}.")
             return
         # Another part, call or process may still have to compute cells of the group.
-        if not (self._others and self._others & set(self._ledger.run.pending)):
-            self._ledger.run.drop_partial(self._key)
-        self._ledger.settle(self)
+        if not (self._others and self._others & set(self.ledger.run.pending)):
+            self.ledger.run.drop_partial(self._key)
+        self.ledger.settle(self)
 
     def fail(self, error: str) -> None:
         """End the part with an error. Its cells without a result have failed."""
         for name in sorted(self._missing):
-            self._ledger.run.fail(name, error)
-            self._ledger.failed += 1
-        self._ledger.settle(self)
+            self.ledger.run.fail(name, error)
+            self.ledger.failed += 1
+        self.ledger.settle(self)
 
 
 class Stopwatch:

@@ -17,15 +17,14 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harmax.environment import cores, environment
 from harmax.errors import needs
-from harmax_lab.kit.engine.ledger import C, Event, Ledger, Part, S, Stopwatch
+from harmax_lab.kit.engine.ledger import C, Ledger, Part, S, Stopwatch
 from harmax_lab.kit.experiment import Context, Experiment
-from harmax_lab.kit.writer import RunWriter
 
 REPORT_EVERY = 0.5  # seconds between two progress reports of a task
 PATIENCE = 20.0  # seconds without a message from any task, after which the user is told
@@ -52,16 +51,8 @@ def choose_device(wanted: str | None) -> str | None:
     return wanted
 
 
-def execute(
-    experiment: Experiment[S, C],
-    spec: S,
-    run: RunWriter,
-    names: Collection[str],
-    *,
-    device: str | None,
-    progress: Callable[[Event], None],
-) -> None:
-    """Run the named cells, as `local.execute` does. Without a device, use cuda if the cluster has a GPU."""
+def execute(ledger: Ledger[S, C], device: str | None) -> None:
+    """Run cells, as `local.execute` does. Without a device, use cuda if the cluster has a GPU."""
     import ray
 
     with _connected():
@@ -75,36 +66,35 @@ def execute(
             # A task waits until its last message is taken, so that a result is stored before the next cell begins.
             _generator_backpressure_num_objects=1,
         )(_work)
-        ledger = Ledger(experiment, spec, run, names, progress)
         active: dict[Any, Part[C]] = {}
-        waiting = parts_of(experiment, ledger.groups, slots.at_once)
+        waiting = parts_of(ledger.experiment, ledger.groups, slots.at_once)
         try:
             while True:
                 # Some tasks ahead, so that no machine waits for this process, but not all: there may be thousands.
                 for cells in itertools.islice(waiting, 2 * slots.at_once - len(active)):
                     part = ledger.open(cells)
-                    scratch = part.scratch.absolute()
-                    active[task.remote(experiment, spec, cells, scratch, device, max(1, slots.cpus))] = part
+                    place = (part.scratch.absolute(), device, max(1, slots.cpus))
+                    active[task.remote(ledger.experiment, ledger.spec, cells, *place)] = part
                 if not active:
                     return
                 ready, _ = ray.wait(list(active), num_returns=1, timeout=PATIENCE)
                 if not ready:
                     ledger.report("no message from Ray's machines yet")
                 for stream in ready:
-                    if _take(stream, active[stream], run):
+                    if _take(stream, active[stream]):
                         del active[stream]
         finally:
-            _stop(active, run)
+            _stop(active)
 
 
-def _stop(active: dict[Any, Part[C]], run: RunWriter) -> None:
+def _stop(active: dict[Any, Part[C]]) -> None:
     """Take the messages that have arrived, and end all tasks."""
     import ray
 
     with contextlib.suppress(Exception, KeyboardInterrupt):
         ready, _ = ray.wait(list(active), num_returns=len(active), timeout=0) if active else ([], [])
         for stream in ready:
-            _take(stream, active[stream], run)
+            _take(stream, active[stream])
     for stream in active:
         ray.cancel(stream, force=True)
 
@@ -147,7 +137,7 @@ def parts_of(experiment: Experiment[S, C], groups: Sequence[list[C]], at_once: i
         yield from parts
 
 
-def _take(stream: Any, part: Part[C], run: RunWriter) -> bool:
+def _take(stream: Any, part: Part[C]) -> bool:
     """Take one message from a task; return whether it was the last."""
     import ray
 
@@ -169,7 +159,7 @@ def _take(stream: Any, part: Part[C], run: RunWriter) -> bool:
             return True
         return False
     handlers: dict[str, Callable[..., None]] = {
-        "environment": run.add_environment,
+        "environment": part.ledger.run.add_environment,
         "progress": part.report,
         "failed": part.fail,
         "done": part.close,
