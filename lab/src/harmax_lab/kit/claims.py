@@ -44,10 +44,6 @@ class Verdict:
     sentence: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"`verdict` must be one of {VERDICTS}, got {self.verdict!r}; use the named constants.")
-
 
 def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
     """Judge a claim on the cells that it needs. It is undecided if one is missing or if the run is too small."""

@@ -78,7 +78,11 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
     def groups(self, *fields: str) -> dict[Any, "Results[S, C]"]:
         """Split the finished cells by one field, or by several; then a key is a tuple."""
         key = attrgetter(*fields)
-        return {value: self.where(lambda cell, own=value: key(cell) == own) for value in dict.fromkeys(map(key, self))}
+        found: dict[Any, dict[C, CellResult]] = {}
+        for cell, result in self.items():
+            found.setdefault(key(cell), {})[cell] = result
+        wanted = {value: [cell for cell in self.wanted if key(cell) == value] for value in found}
+        return {value: Results(self.spec, own, wanted[value]) for value, own in found.items()}
 
     def metric(self, name: str) -> "Column[C]":
         """Take one metric from every finished cell."""
