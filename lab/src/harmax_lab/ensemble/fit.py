@@ -11,7 +11,7 @@ from typing import Any
 
 from harmax_lab.ensemble.parts import Job, Parts, outline, train_parts
 from harmax_lab.ensemble.plan import History, Plan
-from harmax_lab.ensemble.progress import Progress, TellProgress
+from harmax_lab.ensemble.progress import Progress, ReportProgress
 from harmax_lab.ensemble.stack import Ensemble
 from harmax_lab.ensemble.worker import Worker
 from harmax_lab.tasks import Split
@@ -22,7 +22,7 @@ def fit(
     splits: Sequence[Split],
     plan: Plan,
     *,
-    progress: TellProgress | None = None,
+    progress: ReportProgress | None = None,
     checkpoint: Path | str | None = None,
 ) -> History:
     """Train all runs of an ensemble as one. Each run gives the result that it would give alone.
@@ -49,7 +49,7 @@ def fit(
 def fit_all(
     jobs: Sequence[Job],
     *,
-    progress: TellProgress | None = None,
+    progress: ReportProgress | None = None,
     checkpoint: Path | str | None = None,
     workers: int = 1,
     ahead: Iterable[Job] = (),
@@ -64,21 +64,21 @@ def fit_all(
         workers: number of processes. On a CPU they train, on a GPU they compile. Models and data must be picklable.
         ahead: what a later call will train. On a GPU, idle processes compile it in advance.
     """
-    tell = Progress(jobs, progress)
+    report = Progress(jobs, progress)
     if any(job.ensemble.device.type == "cuda" for job in jobs):
-        yield from _fit_side_by_side(jobs, tell, checkpoint, workers, ahead)
+        yield from _fit_side_by_side(jobs, report, checkpoint, workers, ahead)
     elif workers > 1 and len(jobs) > 1:
-        yield from _fit_in_processes(jobs, tell, checkpoint, min(workers, len(jobs)))
+        yield from _fit_in_processes(jobs, report, checkpoint, min(workers, len(jobs)))
     else:
         for number, job in enumerate(jobs):
             for parts in train_parts(job, checkpoint):
-                tell(number, parts.status())
+                report(number, parts.status())
             yield job, parts.history()
             parts.forget()
 
 
 def _fit_in_processes(
-    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int
+    jobs: Sequence[Job], report: Progress, checkpoint: Path | str | None, workers: int
 ) -> Iterator[tuple[Job, History]]:
     """Train each job in a process of its own, `workers` of them at a time."""
     messages: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
@@ -101,7 +101,7 @@ def _fit_in_processes(
             if kind == "failed":
                 raise content
             if kind == "progress":
-                tell(number, content)
+                report(number, content)
                 continue
             running.pop(number).process.wait()
             history, states, kept = content
@@ -116,7 +116,7 @@ def _fit_in_processes(
 
 
 def _fit_side_by_side(
-    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int, ahead: Iterable[Job] = ()
+    jobs: Sequence[Job], report: Progress, checkpoint: Path | str | None, workers: int, ahead: Iterable[Job] = ()
 ) -> Iterator[tuple[Job, History]]:
     """Train on a GPU. One small ensemble leaves most of it idle, so all compiled ensembles train in turns.
 
@@ -155,7 +155,7 @@ def _fit_side_by_side(
                     failed(number, error)
                     del active[number]
                     continue
-                tell(number, active[number].status())
+                report(number, active[number].status())
                 if done:
                     parts = active.pop(number)
                     yield jobs[number], parts.history()

@@ -7,7 +7,7 @@ import numpy as np
 
 from harmax_lab.ensemble.parts import Job, Status
 
-TellProgress = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -26,8 +26,8 @@ def accuracy_bars(accuracy: Sequence[float] | np.ndarray, most: int = 40) -> str
 class Progress:
     """Reports the progress of all jobs together."""
 
-    def __init__(self, jobs: Sequence[Job], tell: TellProgress | None) -> None:
-        self.tell = tell
+    def __init__(self, jobs: Sequence[Job], report: ReportProgress | None) -> None:
+        self.report = report
         self.weights = [len(job.ensemble) * job.plan.longest for job in jobs]
         self.done = [0.0] * len(jobs)
         self.start: tuple[float, float] | None = None
@@ -40,16 +40,17 @@ class Progress:
         # Earlier work and compilation must not count for the time that is left.
         if self.start is None:
             self.start = (now, fraction)
-        if self.tell is None or not len(status.accuracy):
+        if self.report is None or not len(status.accuracy):
             return
         since, before = self.start
-        left = (now - since) / (fraction - before) * (1 - fraction) if fraction > before else float("nan")
-        words = "" if left != left else f", {_duration(left)} left"
+        left = ""
+        if fraction > before:
+            left = f", {_duration((now - since) / (fraction - before) * (1 - fraction))} left"
         known = status.accuracy[np.isfinite(status.accuracy)]
         median = f" median {np.median(known):.2f}" if len(known) else ""
-        self.tell(
+        self.report(
             fraction,
-            f"epoch {status.epoch} of {status.epochs}, test accuracy {accuracy_bars(status.accuracy)}{median}{words}",
+            f"epoch {status.epoch} of {status.epochs}, test accuracy {accuracy_bars(status.accuracy)}{median}{left}",
         )
 
 

@@ -106,7 +106,7 @@ class Trainer:
         # The rows, their shuffled copy and its transpose, the order, random numbers, sorting, weights and keys.
         data = 8 * train * (3 * tokens + 6) + 8 * test * (tokens + 1)
         curves = self.block_epochs * 4 * self.runs * item
-        # Parameters and two moments, the new ones that compiled code writes, and the copy made by `_rehearse`.
+        # Parameters and two moments, the new ones that compiled code writes, and the copy made by `_warm_up`.
         state = 3 * parameters * (3 if self.device.type == "cuda" else 2)
         snapshots = len(self._wanted) * self.ensemble.shapes()["embedding"].numel() * item
         gradients, update, test = (function.peak_bytes() for function in self.functions)
@@ -139,7 +139,7 @@ class Trainer:
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self.stream):
-            self._rehearse()
+            self._warm_up()
         self.setup_seconds += time.perf_counter() - start
 
     def _step(self, batch: Batch) -> None:
@@ -163,7 +163,7 @@ class Trainer:
     def _tensors(self) -> list[Tensor]:
         return [*pytree.tree_leaves(self.state), self.counter, self.block]
 
-    def _rehearse(self) -> None:
+    def _warm_up(self) -> None:
         """Compile, and on a GPU record an epoch as one graph. The state is restored afterwards."""
         before = [tensor.clone() for tensor in self._tensors()]
         epoch = batches.shuffled(self.data, self.counter, self.plan.batch_size, self.dtype)

@@ -82,7 +82,7 @@ def at_least(**wanted: float) -> Callable[[Results[Any, Any]], str]:
 
 
 def verdict_words(verdict: str, claim: Claim) -> str:
-    """Return the words for a verdict. A control cannot be reproduced, because the paper does not have it: it holds.
+    """Return the words for a verdict. A control holds or does not hold, because the paper has no such claim.
 
     >>> verdict_words("not reproduced", Claim("bias", "A bias separates.", "Not reported.", control=True))
     'does not hold'
