@@ -14,7 +14,7 @@ from harmax.cli.main import main
 from harmax.data.images import load_images
 from harmax.data.words import SAMPLE_PAIRS
 from harmax_lab.experiments import run
-from harmax_lab.kit.store import Run
+from harmax_lab.kit.writer import RunWriter
 
 Capture = pytest.CaptureFixture[str]
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
@@ -94,7 +94,8 @@ def test_what_a_run_of_mnist_does_not_have_is_refused(
 
 
 def test_runs_of_other_experiments_are_refused(tmp_path: Path, one_layer: Path, capsys: Capture) -> None:
-    other = Run.create(tmp_path, experiment="toy_cases", version=1, profile="smoke", spec={}, cells={}).folder
+    config = {"experiment": "toy_cases", "version": 1, "profile": "smoke", "spec": {}, "overrides": {}, "cells": {}}
+    other = RunWriter(tmp_path, config).folder
     assert prototypes(other, tmp_path / "out") == 2
     assert "got a run of `toy_cases`" in capsys.readouterr().err
     assert main(["geometry", str(one_layer)]) == 2

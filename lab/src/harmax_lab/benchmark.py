@@ -31,6 +31,9 @@ PLAIN_EPOCHS, STACKED_EPOCHS = 4, 20
 FOREVER = 10**6
 """Epochs nobody reaches: a benchmark stops when it has seen enough."""
 
+TRAINING = ("epochs", "batch_size", "learning_rate", "weight_decay", "penalty", "dropout_in_tests")
+"""What a protocol's settings and a plan have in common."""
+
 
 class Size(NamedTuple):
     """How many runs, and whether they are tested after every epoch."""
@@ -71,15 +74,12 @@ def _rows_of(model: str, head: str, sizes: tuple[Size, ...], options: BenchOptio
     task, how = find_task(TASK, protocol=PROTOCOL), settings(PROTOCOL, model, head, epochs=FOREVER)
     samples = 100 if options.smoke else 1000
     plain = Plain(how.build(task, model, head), make_split(task, 0, samples=samples), how, options.device)
-    stacks = [Stack(task, model, head, how, size, samples, options) for size in sizes]
-    loops: list[Plain | Stack] = [plain, *stacks]
-    turns: dict[str, Callable[[], None]] = {str(number): loop.run for number, loop in enumerate(loops)}
+    stacks = {str(size): Stack(task, model, head, how, size, samples, options) for size in sizes}
+    loops: dict[str, Plain | Stack] = {"plain": plain, **stacks}
+    turns = {name: loop.run for name, loop in loops.items()}
     times = milliseconds(turns, 1 if options.smoke else options.repeats, options.device)
-    costs = [
-        {name: 1e3 * value / loop.run_steps for name, value in times[turn].items()}
-        for turn, loop in zip(turns, loops, strict=True)
-    ]
-    for loop, cost in zip(loops, costs, strict=True):
+    for name, loop in loops.items():
+        cost = {what: 1e3 * value / loop.run_steps for what, value in times[name].items()}
         yield {
             "loop": "plain" if loop is plain else "stacked",
             "model": model,
@@ -93,7 +93,7 @@ def _rows_of(model: str, head: str, sizes: tuple[Size, ...], options: BenchOptio
             "us_per_run_step": round(cost["ms_p50"], 3),
             "us_p20": round(cost["ms_p20"], 3),
             "us_p80": round(cost["ms_p80"], 3),
-            "ratio": round(costs[0]["ms_p50"] / cost["ms_p50"], 2),
+            "ratio": round(1e3 * times["plain"]["ms_p50"] / plain.run_steps / cost["ms_p50"], 2),
             **(loop.costs if isinstance(loop, Stack) else {}),
             "torch": torch.__version__,
             "cpus": os.cpu_count(),
@@ -102,32 +102,15 @@ def _rows_of(model: str, head: str, sizes: tuple[Size, ...], options: BenchOptio
 
 
 class Stack:
-    """One ensemble, ready to go on by a block of epochs at a time.
-
-    Args:
-        task: what to learn.
-        model, head: names in `MODELS` and `HEADS`.
-        how: the protocol's settings.
-        size: of the ensemble.
-        samples: rows of a data set.
-        options: where to train it, and whether this is a smoke test, which does not compile.
-    """
+    """One ensemble, ready to go on by a block of epochs at a time; a smoke test does not compile it."""
 
     def __init__(
         self, task: Task, model: str, head: str, how: Settings, size: Size, samples: int, options: BenchOptions
     ) -> None:
         self.size = size
         ensemble = Ensemble(partial(how.build, task, model, head), range(size.runs), device=options.device)
-        plan = Plan(
-            epochs=how.epochs,
-            batch_size=how.batch_size,
-            learning_rate=how.learning_rate,
-            weight_decay=how.weight_decay,
-            penalty=how.penalty,
-            dropout_in_tests=how.dropout_in_tests,
-            evaluate=size.evaluate,
-            compile=not options.smoke,
-        )
+        training = {name: getattr(how, name) for name in TRAINING}
+        plan = Plan(**training, evaluate=size.evaluate, compile=not options.smoke)
         splits = [make_split(task, seed, samples=samples) for seed in range(size.runs)]
         self.trainer = Trainer(ensemble, splits, plan)
         self.trainer.block_epochs = STACKED_EPOCHS
@@ -151,8 +134,7 @@ class Stack:
 class TorchTransformer(nn.Module):
     """The paper's transformer out of torch's own layers and dropout, which one run at a time is faster than ours.
 
-    Args:
-        model: gives the sizes, the embedding and the head.
+    It takes sizes, embedding and head from ours.
     """
 
     def __init__(self, model: Transformer) -> None:
@@ -174,14 +156,7 @@ class TorchTransformer(nn.Module):
 
 
 class Plain:
-    """One model and the usual loop around it: loaders, `torch.optim.AdamW`, loss and accuracy of every batch.
-
-    Args:
-        model: the model.
-        split: its data.
-        how: the protocol's settings.
-        device: where to train it.
-    """
+    """One model and the usual loop around it: loaders, `torch.optim.AdamW`, loss and accuracy of every batch."""
 
     size = Size(1)
 
@@ -198,35 +173,31 @@ class Plain:
     def run(self) -> None:
         """Train and test for some epochs."""
         for _ in range(PLAIN_EPOCHS):
-            self.curves.append((*self._train_epoch(), *self._test()))
+            self.model.train()
+            trained = self._epoch(self.train, self._step)
+            self.model.train(self.how.dropout_in_tests)
+            with torch.no_grad():
+                self.curves.append((*trained, *self._epoch(self.test)))
 
-    def _train_epoch(self) -> tuple[float, float]:
-        self.model.train()
+    def _epoch(
+        self, batches: DataLoader[Any], then: Callable[[Tensor], None] = lambda loss: None
+    ) -> tuple[float, float]:
         losses, right, count = 0.0, 0, 0
-        for tokens, target in self.train:
+        for tokens, target in batches:
             tokens, target = tokens.to(self.device), target.to(self.device)
             logits = self.model(tokens)
             loss = F.cross_entropy(logits, target)
-            total = loss + self._penalty() if self.how.penalty else loss
-            self.optimizer.zero_grad()
-            total.backward()
-            self.optimizer.step()
+            then(loss)
             losses += loss.item()
             right += (logits.argmax(-1) == target).sum().item()
             count += len(target)
-        return losses / len(self.train), right / count
+        return losses / len(batches), right / count
 
-    @torch.no_grad()
-    def _test(self) -> tuple[float, float]:
-        self.model.train(self.how.dropout_in_tests)
-        losses, right, count = 0.0, 0, 0
-        for tokens, target in self.test:
-            tokens, target = tokens.to(self.device), target.to(self.device)
-            logits = self.model(tokens)
-            losses += F.cross_entropy(logits, target).item()
-            right += (logits.argmax(-1) == target).sum().item()
-            count += len(target)
-        return losses / len(self.test), right / count
+    def _step(self, loss: Tensor) -> None:
+        total = loss + self._penalty() if self.how.penalty else loss
+        self.optimizer.zero_grad()
+        total.backward()
+        self.optimizer.step()
 
     def _penalty(self) -> Tensor:
         return self.how.penalty * self.model.get_parameter("embedding").square().mean(0).sqrt().mean()

@@ -15,6 +15,7 @@ from harmax.figures import house_style
 from harmax_lab.algorithmic import film, runs
 from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit.store import CellResult, Run
+from harmax_lab.kit.writer import RunWriter
 from planted_structures import diverged, plant
 
 Capture = pytest.CaptureFixture[str]
@@ -25,9 +26,8 @@ SPEC = replace(SOURCE.profiles["quick"], seeds=(0, 52), tasks=("lattice", "modul
 def store(folder: Path, profile: str, results: dict[RunCell, CellResult]) -> Run:
     spec = SPEC if profile == "quick" else replace(SPEC, mlp_epochs=7000)
     cells = {cell.name: asdict(cell) for cell in SOURCE.cells(spec)}
-    run = Run.create(
-        folder, experiment=SOURCE.name, version=SOURCE.version, profile=profile, spec=asdict(spec), cells=cells
-    )
+    config = {"experiment": SOURCE.name, "version": SOURCE.version, "profile": profile, "overrides": {}}
+    run = RunWriter(folder, {**config, "spec": asdict(spec), "cells": cells})
     for cell, result in results.items():
         run.write(cell.name, result)
     return run

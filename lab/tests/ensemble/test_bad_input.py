@@ -44,7 +44,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Ensemble(build, [3, -1]),
         "`seeds` must be one or more non-negative integers, got [3, -1]",
     ),
-    "builds": (lambda: Ensemble([build] * 3, [0, 1]), "`build` must be one function or one a seed (2), got 3"),
+    "builds": (lambda: Ensemble([build] * 3, [0, 1]), "`build` must be one function or one per seed (2), got 3"),
     "names": (
         lambda: Ensemble([build, partial(build, tied=False)], [0, 1]),
         "`build` must give models of one kind",
@@ -57,7 +57,7 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "splits": (lambda: train([SMALL] * 2), "`splits` must be one for each of 1 runs, got 2"),
     "rates": (
         lambda: train(runs=2, learning_rate=[1e-3] * 3),
-        "`learning_rate` must be one number or 2, one for each run, got 3",
+        "`learning_rate` must be one number or 2, one per run, got 3",
     ),
     "decays": (lambda: train(runs=2, weight_decay=[0.1]), "`weight_decay` must be one number or 2"),
     "exponents": (lambda: train(runs=2, exponent=[2.0]), "`exponent` must be one number or 2"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ensemble.plain import fit_plain
 from ensemble.twins import (
     MIXED,
     Run,
@@ -21,7 +22,6 @@ from ensemble.twins import (
     train_alone,
 )
 from harmax_lab.ensemble import Ensemble, Plan, fit
-from harmax_lab.ensemble.plain import fit_plain
 from harmax_lab.ensemble.trainer import Trainer
 from harmax_lab.losses import LOSSES, LossHead
 from harmax_lab.models import MODELS

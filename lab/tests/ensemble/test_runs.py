@@ -35,7 +35,7 @@ from harmax_lab.ensemble.parts import Parts, outline
 from harmax_lab.ensemble.progress import Progress
 from harmax_lab.ensemble.trace import Traced
 from harmax_lab.ensemble.trainer import BLOCK, Trainer
-from harmax_lab.ensemble.worker import BEHIND, Worker
+from harmax_lab.ensemble.worker import NICER, Worker
 
 
 @pytest.mark.parametrize("rate", [1e200, 1e30])
@@ -211,7 +211,7 @@ def test_one_that_fails_side_by_side_does_not_take_the_others_along() -> None:
     with pytest.raises(ValueError, match="`exponent` must be None") as raised:
         came.extend(asked.index(job) for job, _ in _fit_side_by_side(asked, Progress(asked, None), None, 1))
     assert sorted(came) == [1, 2]
-    assert raised.value.__notes__ == ["1 of 3 ensembles could not be trained; the others are."]
+    assert raised.value.__notes__ == ["1 of 3 ensembles could not be trained. The others were."]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_what_was_compiled_once_is_found_again(tmp_path: Path, monkeypatch: pyte
 def test_compilers_stand_behind_those_who_train() -> None:
     job = Job(ensemble_of([Run()]), [Run().split], Plan(epochs=1))
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    for task, behind in (("compile", BEHIND), ("train", 0)):
+    for task, behind in (("compile", NICER), ("train", 0)):
         worker = Worker(task, job)
         try:
             assert os.getpriority(os.PRIO_PROCESS, worker.process.pid) == min(own + behind, 19)

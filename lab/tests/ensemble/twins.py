@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from ensemble.plain import fit_plain
 from harmax_lab.ensemble import Ensemble, History, Plan
-from harmax_lab.ensemble.plain import fit_plain
 from harmax_lab.models import MODELS
 from harmax_lab.tasks import Split, Task, find_task, make_split
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from ensemble.plain import fit_plain
 from ensemble.twins import (
     CURVES,
     MIXED,
@@ -20,7 +21,6 @@ from ensemble.twins import (
     train_alone,
 )
 from harmax_lab.ensemble import Job, Plan, fit, fit_all
-from harmax_lab.ensemble.plain import fit_plain
 from harmax_lab.ensemble.trainer import GPU_BLOCK as BLOCK
 from harmax_lab.ensemble.trainer import Trainer
 from harmax_lab.tasks import find_task, make_split

@@ -302,7 +302,7 @@ def test_a_task_has_one_gpu_and_the_least_share_of_cores() -> None:
     assert slots_for("cpu", nodes) == (166, 1, 0)
     bare = [{"Alive": True, "Resources": {"GPU": 2.0}}]  # a machine that lends no cores
     assert slots_for("cuda", bare) == (2, 0, 1)
-    with pytest.raises(ClusterError, match="must lend a core"):
+    with pytest.raises(ClusterError, match="must offer a core"):
         slots_for("cpu", bare)
 
 

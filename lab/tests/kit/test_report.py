@@ -112,7 +112,7 @@ def test_it_shows_claim_paper_result_verdict_and_command(tmp_path: Path) -> None
         "Profile quick: 2 of 2 cells finished",
         "A line a seed.",
         "1.23e-07",
-        "1 of the 1 experiments that ran are cut short here",
+        "1 of the 1 experiments here ran with a short profile",
     ):
         assert words in text, words
     assert text.count("<svg") == 1
@@ -145,9 +145,9 @@ def test_it_asks_for_nothing_from_outside_and_its_links_lead_somewhere(tmp_path:
 
 
 def test_full_runs_are_not_called_short(tmp_path: Path) -> None:
-    assert "cut short" not in write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
+    assert "a short profile" not in write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
     run("demo", folder=tmp_path, profile="full")
-    assert "cut short" not in write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
+    assert "a short profile" not in write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
 
 
 def test_the_same_runs_give_the_same_bytes(tmp_path: Path) -> None:

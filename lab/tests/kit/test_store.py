@@ -5,26 +5,28 @@ import math
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from harmax import files
+from harmax.environment import environment
 from harmax.errors import DamagedError, MissingExtraError
 from harmax.files import from_json, to_json, write_atomically
 from harmax_lab.kit import store
 from harmax_lab.kit.store import CellResult, Run, open_runs, spec_hash
+from harmax_lab.kit.writer import RunWriter
 
 
-def create(root: Path, experiment: str = "demo", **spec: object) -> Run:
-    return Run.create(
-        root,
-        experiment=experiment,
-        version=1,
-        profile="quick",
-        spec={"steps": 3, **spec},
-        cells={"seed=0": {"seed": 0}, "seed=1": {"seed": 1}},
-    )
+def create(root: Path, experiment: str = "demo", **spec: object) -> RunWriter:
+    cells = {"seed=0": {"seed": 0}, "seed=1": {"seed": 1}}
+    return RunWriter(root, config_of(experiment, {"steps": 3, **spec}, cells))
+
+
+def config_of(experiment: str, spec: dict[str, object], cells: dict[str, dict[str, int]], **more: object) -> Any:
+    fixed = {"version": 1, "profile": "quick", "overrides": {}}
+    return {"experiment": experiment, "spec": spec, "cells": cells, **fixed, **more}
 
 
 RESULT = CellResult(
@@ -111,8 +113,8 @@ def test_a_crash_at_any_file_leaves_the_cell_pending(
     assert again.pending == ["seed=0", "seed=1"]
     assert not again.damaged
     assert not list(tmp_path.rglob("*.partial"))
-    again.write("seed=0", RESULT)
-    assert again.done == ["seed=0"]
+    run.write("seed=0", RESULT)
+    assert run.done == ["seed=0"]
 
 
 def test_an_interrupted_write_keeps_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,9 +207,9 @@ def test_a_view_shows_its_sources_cells_and_has_a_key_of_its_own(tmp_path: Path)
     run = create(tmp_path)
     run.write("seed=0", RESULT)
     run.fail("seed=1", "broken")
-    same = {"version": 1, "profile": "quick", "spec": run.config["spec"], "cells": run.cells}
-    look = Run.create(tmp_path, experiment="look", source=f"demo/{run.folder.name}", **same)
-    assert look.folder != Run.create(tmp_path, experiment="look", **same).folder
+    config = config_of("look", run.config["spec"], run.cells)
+    look = RunWriter(tmp_path, {**config, "source": f"demo/{run.folder.name}"})
+    assert look.folder != RunWriter(tmp_path, config).folder
     again = Run.open(look.folder)
     assert (again.done, again.pending, again.failed) == (["seed=0"], ["seed=1"], {"seed=1": "broken"})
     np.testing.assert_array_equal(again.results["seed=0"].curves["loss"], RESULT.curves["loss"])
@@ -222,7 +224,7 @@ def test_a_view_shows_its_sources_cells_and_has_a_key_of_its_own(tmp_path: Path)
 @pytest.mark.parametrize("source", ["../../etc", "demo/", "/demo/0123456789ab", 3])
 def test_a_view_cannot_lead_out_of_the_folder_of_runs(tmp_path: Path, source: object) -> None:
     with pytest.raises(DamagedError, match=r"config\.json must hold"):
-        Run.create(tmp_path, experiment="look", version=1, profile="quick", spec={}, cells={}, source=source)
+        RunWriter(tmp_path, config_of("look", {}, {}, source=source))
 
 
 def test_query(tmp_path: Path) -> None:
@@ -246,7 +248,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "a b"])
 def test_a_cell_name_cannot_leave_its_folder(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="a cell's name must match"):
-        Run.create(tmp_path, experiment="demo", version=1, profile="quick", spec={}, cells={name: {}})
+        RunWriter(tmp_path, config_of("demo", {}, {name: {}}))
 
 
 def test_a_missing_extra_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +259,8 @@ def test_a_missing_extra_says_how_to_install_it(tmp_path: Path, monkeypatch: pyt
 
 def test_the_environment_holds_no_date_and_no_path(tmp_path: Path) -> None:
     run = create(tmp_path)
-    run.record_environment()
-    run.record_environment()
+    run.add_environment(environment())
+    run.add_environment(environment())
     assert len(run.environments) == 1
     assert run.environments[0]["numpy"] == np.__version__
     assert str(Path(store.__file__).parent) not in (run.folder / "env.json").read_text()

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from harmax.data.text import TokenShards
 from harmax.figures import house_style
 from harmax.inspect import load_language_model
+from harmax.inspect.embedding import silent
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.engine import Event
-from harmax_lab.kit.experiment import Context
 from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.language import gpt2, pretraining, probing
 from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD
@@ -73,7 +73,7 @@ def test_both_arms_are_trained_and_measured(smoke: Run) -> None:
 @pytest.mark.parametrize("arm", [STANDARD, HARMONIC])
 def test_the_losses_are_those_of_the_saved_model(arm: str, tmp_path: Path) -> None:
     fields, lr = gpt2.arms(SMOKE)[arm]
-    found = pretraining.train_model(SMOKE, fields, lr=lr, seed=3, output=tmp_path, context=Context(tmp_path))
+    found = pretraining.train_model(SMOKE, fields, lr, seed=3, output=tmp_path, device="cpu", progress=silent)
     model = load_language_model(tmp_path / "model")
     losses = {}
     for split in ("train", "val"):
@@ -155,7 +155,7 @@ def test_the_corpus_is_unpacked_once_and_trained_on(tmp_path: Path, monkeypatch:
     spec = TrainingSpec(**sizes, dtype="float32", compile=False, log_every=1, evaluate_every=5, evaluation_sequences=4)
     output = tmp_path / "run"
     result = pretraining.train_model(
-        spec, {"head": "linear"}, lr=1e-3, seed=0, output=output, context=Context(tmp_path)
+        spec, {"head": "linear"}, lr=1e-3, seed=0, output=output, device="cpu", progress=silent
     )
     assert not (output / "tokens").exists()
     assert result.metrics["times_seen"] == pytest.approx(5 * 4 / 39)

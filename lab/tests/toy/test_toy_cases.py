@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.store import CellResult
-from harmax_lab.toy import toy_cases
+from harmax_lab.toy import heads, toy_cases
 from harmax_lab.toy.toy_cases import EXPERIMENT, FLOOR, POINTS, ToyCell, ToySpec
 
 
@@ -23,12 +23,12 @@ def compute(spec: ToySpec, case: int, arm: str) -> CellResult:
 def test_cross_entropy_is_torchs() -> None:
     logits = torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     target = torch.arange(5)
-    torch.testing.assert_close(toy_cases.cross_entropy(logits, target), functional.cross_entropy(logits, target))
+    torch.testing.assert_close(heads.cross_entropy(logits, target), functional.cross_entropy(logits, target))
 
 
 def test_cross_entropy_keeps_small_losses() -> None:
     logits = torch.tensor([[30.0, 0.0], [0.0, 30.0]])
-    assert toy_cases.cross_entropy(logits, torch.arange(2)).item() == pytest.approx(math.exp(-30), rel=1e-5)
+    assert heads.cross_entropy(logits, torch.arange(2)).item() == pytest.approx(math.exp(-30), rel=1e-5)
 
 
 def test_every_arm_starts_from_the_same_weights() -> None:

@@ -180,14 +180,14 @@ def test_wordnets_numbers_become_words(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_tuning_never_looks_at_the_test_images(monkeypatch: pytest.MonkeyPatch) -> None:
     cell = tuning_cells(SMOKE, DATASET, LINEAR)[0]
-    expected, _ = Workbench(SMOKE, DATASET, "cpu").tune(cell, silent)
+    expected = Held.of(Workbench(SMOKE, DATASET, "cpu").tune(cell, silent))
 
     def poisoned(dataset: str) -> tuple[Images, Images]:
         train, test = read_sides(dataset)
         return train, Images(255 - test.pixels, test.labels[::-1].copy(), test.classes)
 
     monkeypatch.setattr(classifiers_training, "read_sides", poisoned)
-    assert Workbench(SMOKE, DATASET, "cpu").tune(cell, silent)[0] == expected
+    assert Held.of(Workbench(SMOKE, DATASET, "cpu").tune(cell, silent)) == expected
 
 
 def test_each_tuning_seed_holds_out_images_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +267,9 @@ def test_what_tuning_found_is_read_and_not_made_again(tmp_path: Path, monkeypatc
     list(interrupted())
     made: list[ClassifierCell] = []
 
-    def note(bench: Workbench, cell: ClassifierCell, progress: Any) -> tuple[Held, CellResult]:
+    def note(bench: Workbench, cell: ClassifierCell, progress: Any) -> CellResult:
         made.append(cell)
-        return Held(0.5, 1.0), CellResult()
+        return CellResult(metrics=Held(0.5, 1.0)._asdict())
 
     monkeypatch.setattr(Workbench, "tune", note)
     monkeypatch.setattr(Workbench, "count", lambda *_: CellResult())

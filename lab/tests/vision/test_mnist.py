@@ -228,7 +228,7 @@ def test_a_failure_in_a_thread_ends_the_training() -> None:
     broken = as_data(blobs())
     before = set(_threads())  # other tests leave pools that wait for more work
     with pytest.raises((IndexError, RuntimeError)):
-        train(OneLayerSpec(seeds=tuple(range(6))), "paper", broken._replace(y_N=broken.y_N + 100), silent)
+        train(OneLayerSpec(seeds=tuple(range(6))), "paper", replace(broken, y_N=broken.y_N + 100), silent)
     assert not [thread for thread in set(_threads()) - before if "ThreadPool" in thread]
 
 

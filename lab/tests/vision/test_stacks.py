@@ -36,14 +36,14 @@ def test_numbers_sent_at_once_train_bit_for_bit_as_batches_one_by_one(hidden: in
     data, steps, batch = generate_rows(6, 0, classes=4, features=8), 20, 5
     rows_SK = torch.stack([torch.randperm(24, generator=torch.Generator().manual_seed(seed))[:17] for seed in SEEDS])
     spec = replace(SPEC, batch_size=batch)
-    arms = spec.stacked(hidden or 8)
+    arms, features = spec.arms, hidden or 8
     found = train_stack(spec, data, rows_SK, steps=steps, learning_rate=0.03, hidden=hidden)
     expected = initial_network(SEEDS, len(arms), 4, 8, hidden).map(lambda part: part.requires_grad_())
     parts = [part for part in expected if part is not None]
     optimizer = torch.optim.AdamW(parts, lr=0.03, weight_decay=0.01, fused=True)
     for rows_SB in one_batch_after_the_other(rows_SK, batch, steps):
         optimizer.zero_grad()
-        logits = stack_logits(expected, Formula.of(arms, "cpu"), data.x_ND[rows_SB])
+        logits = stack_logits(expected, Formula.of(arms, features, "cpu"), data.x_ND[rows_SB])
         losses_of(logits, data.y_N[rows_SB]).sum().backward()
         optimizer.step()
     for one, two in zip(found, expected, strict=True):

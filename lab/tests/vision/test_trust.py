@@ -35,7 +35,7 @@ from harmax_lab.vision.trust import (
     split,
     transformed,
 )
-from harmax_lab.vision.trust_measures import SCORES, detection_key, measure_calibration, measure_trust
+from harmax_lab.vision.trust_measures import SCORES, Answers, detection_key, measure_trust
 
 
 def blobs(images: int = 60, classes: int = 3, features: int = 16, seed: int = 0) -> Data:
@@ -44,7 +44,7 @@ def blobs(images: int = 60, classes: int = 3, features: int = 16, seed: int = 0)
     y = np.arange(images) % classes
     means = np.kron(np.eye(classes), np.ones(features // classes + 1))[:, :features]
     x = torch.from_numpy((means[y] + 0.3 * draws.standard_normal((images, features))).astype(np.float32))
-    return Data(x, torch.from_numpy(y), classes, x.square().sum(1))
+    return Data(x, torch.from_numpy(y), classes)
 
 
 @pytest.mark.parametrize("hidden", [None, 8])
@@ -53,7 +53,7 @@ def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(arm: int, hidden: 
     data, seeds = blobs(), [5, 9, 2, 3, 4, 7]  # more than are trained together
     rows = torch.stack([torch.arange(10, 50) for _ in seeds])
     spec = StackSpec(seeds=tuple(seeds), batch_size=16, weight_decay=1e-2)
-    arms = spec.stacked(hidden or 16)
+    arms = spec.arms
     assert [one.head for one in arms] == [HARMONIC, HARMONIC, STANDARD, BIASED]
     trained = train_stack(spec, data, rows, steps=7, learning_rate=1e-2, hidden=hidden).one(5, arm)
     start = initial_network([7], 1, 3, 16, hidden).one(0, 0)
@@ -66,7 +66,7 @@ def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(arm: int, hidden: 
             x = x if hidden is None else F.relu(F.linear(x, parts[2], parts[3]))
             head = arms[arm].head
             if head == HARMONIC:
-                z = harmonic_logits(x, parts[0], exponent=arms[arm].exponent)
+                z = harmonic_logits(x, parts[0], exponent=arms[arm].exponent(hidden or 16))
             else:
                 z = F.linear(x, parts[0], parts[1] if head == BIASED else None)
             optimizer.zero_grad()
@@ -85,7 +85,7 @@ def test_a_run_of_the_stack_is_the_run_that_torch_makes_alone(arm: int, hidden: 
 
 def test_arms_must_be_in_order() -> None:
     with pytest.raises(ValueError, match="must come first"):
-        Formula.of([Arm(STANDARD), Arm(HARMONIC, 4.0)], "cpu")
+        Formula.of([Arm(STANDARD), Arm(HARMONIC, 1.0)], 16, "cpu")
 
 
 def test_planted_logits_give_the_numbers_one_can_count() -> None:
@@ -93,13 +93,7 @@ def test_planted_logits_give_the_numbers_one_can_count() -> None:
     inside = np.log([[0.75, 0.25]] * 4) + 1  # a shift changes no probability, but the energy
     outside, far = np.log([[0.7, 0.3], [0.8, 0.2]]), np.array([[3.0, 3.5], [0.5, 9.0]])
     near = np.array([[1.0, 2.0]] * 4)
-    found = measure_trust(
-        inside,
-        np.array([0, 0, 0, 1]),
-        outside={"other": outside},
-        distances_NC=near,
-        outside_distances={"other": far},
-    )
+    found = measure_trust(Answers(inside, near), np.array([0, 0, 0, 1]), {"other": Answers(outside, far)})
     assert found["accuracy"] == 0.75
     assert found["ece"] == pytest.approx(0, abs=1e-12)
     assert found["nll"] == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
@@ -111,14 +105,10 @@ def test_planted_logits_give_the_numbers_one_can_count() -> None:
     assert (found["other.energy.auroc"], found["other.energy.fpr95"]) == (1, 0)
 
 
-def test_distances_are_measured_of_the_same_images_or_not_at_all() -> None:
-    z, y = np.zeros((2, 2)), np.array([0, 1])
-    without = measure_trust(z, y, outside={"other": z})
-    assert not [key for key in without if "distance" in key]
-    with pytest.raises(ValueError, match="come together"):
-        measure_trust(z, y, outside={"other": z}, distances_NC=z)
-    with pytest.raises(ValueError, match=r"must have the sets of `outside` \(other\), got another"):
-        measure_trust(z, y, outside={"other": z}, distances_NC=z, outside_distances={"another": z})
+def test_without_distances_no_score_is_one() -> None:
+    found = measure_trust(Answers(np.zeros((2, 2))), np.array([0, 1]), {"other": Answers(np.zeros((2, 2)))})
+    assert "other.energy.auroc" in found
+    assert not [key for key in found if "distance" in key]
 
 
 def test_outside_sets_are_made_of_the_images() -> None:
@@ -314,16 +304,13 @@ def test_short_runs_few_seeds_and_missing_cells_decide_nothing() -> None:
 def test_noise_is_told_from_real_mnist() -> None:
     train, test = as_data(load_images("mnist")), load_images("mnist", "test")
     spec = StackSpec(factors=(2.0,), batch_size=128)
-    arm = spec.stacked(784)[0]
     rows = torch.randperm(60_000, generator=torch.Generator().manual_seed(0))[None, :20_000]
     network, noise = train_stack(spec, train, rows, steps=300, learning_rate=3e-3).one(0, 0), transformed(test)["noise"]
-    z = network.logits(arm, as_data(test).x_ND).double().numpy()
-    assert measure_calibration(z, test.labels)["accuracy"] > 0.88
-    found = measure_trust(
-        z,
-        test.labels,
-        outside={"noise": network.logits(arm, noise).double().numpy()},
-        distances_NC=squared_distance(as_data(test).x_ND, network.weight_SAVF).sqrt().numpy(),
-        outside_distances={"noise": squared_distance(noise, network.weight_SAVF).sqrt().numpy()},
-    )
+
+    def answers(x_ND: torch.Tensor) -> Answers:
+        logits = network.logits(spec.arms[0], x_ND).double().numpy()
+        return Answers(logits, squared_distance(x_ND, network.weight_SAVF).sqrt().numpy())
+
+    found = measure_trust(answers(as_data(test).x_ND), test.labels, {"noise": answers(noise)})
+    assert found["accuracy"] > 0.88
     assert found["noise.nearest_distance.auroc"] > 0.6

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harmax.analysis import coset_partitions, project, share_interval
+from harmax.analysis import coset_partitions, share_interval
 from harmax.figures import Picture
 from harmax_lab.algorithmic import planes, runs
 from harmax_lab.algorithmic.measures import DRAWS, cosets_of, last_embedding, middle_seed
@@ -18,12 +18,11 @@ from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
-from harmax_lab.tasks import PROTOCOLS
+from harmax_lab.tasks import PROTOCOLS, find_task
 
 TASK, OFTEN = "permutation", 0.5
 KINDS = tuple(dict.fromkeys(found.subgroup.kind for found in coset_partitions(4)))
@@ -121,17 +120,20 @@ def figures(results: Results) -> dict[str, Picture]:
 
 
 def _draw_planes(results: Results, protocol: str) -> Picture:
+    structure = find_task(TASK, protocol=protocol).structure
     rows = {"clearest": "clearest run", "median": "median run"}
     figure, panels = drawing.facets(rows, dict.fromkeys(ARMS, ""), size=(10, 6.1))
     for (row, arm), axes in panels.items():
-        found = {cell.seed: (cell, result) for cell, result in results.where(arm=arm).items()}
-        scores = results.where(arm=arm).metric("plane_silhouette").by("seed")
-        words = ""
-        if found:
+        own, chosen, words = results.where(arm=arm), None, ""
+        scores = own.metric("plane_silhouette").by("seed")
+        if scores:
             clearest = max(scores, key=lambda seed: -1.0 if scores[seed] is None else scores[seed])
-            words = _draw_run(axes, *found[clearest if row == "clearest" else middle_seed(scores)])
-        else:
-            planes.draw_nothing(axes, "no run finished")
+            (chosen,) = own.where(seed=clearest if row == "clearest" else middle_seed(scores)).values()
+        embedding = planes.draw_run(axes, structure, chosen, size=5)
+        if embedding is not None:
+            best = cosets_of(structure, embedding)
+            side = "" if best.side == "both" else f", {best.side}"
+            words = f"{best.subgroup.name}{side}\nsilhouette {best.score:.2f}, p = {best.p_value:.2g}"
         axes.set_title(f"{MODEL_STYLES[arm].label}\n{words}" if row == "clearest" else words, fontsize=9)
     return Picture(
         figure,
@@ -142,34 +144,13 @@ def _draw_planes(results: Results, protocol: str) -> Picture:
     )
 
 
-def _draw_run(axes: Any, cell: RunCell, result: CellResult) -> str:
-    embedding = last_embedding(result)
-    if embedding is None:
-        planes.draw_nothing(axes, f"diverged at epoch {result.metrics['diverged_at']}")
-        return ""
-    best = cosets_of(task_of(cell).structure, embedding)
-    look = planes.look_of(task_of(cell).structure, partition=best.labels)
-    planes.draw_tokens(axes, project(embedding), look, size=5)
-    side = "" if best.side == "both" else f", {best.side}"
-    return f"{best.subgroup.name}{side}\nsilhouette {best.score:.2f}, p = {best.p_value:.2g}"
-
-
 def _draw_silhouettes(results: Results) -> Picture:
     protocols, ylabel = results.spec.protocols, "silhouette of the best cosets"
     rows, columns, size = dict.fromkeys(protocols, ""), dict.fromkeys(SPACES, ""), (10, 3.3 * len(protocols))
     figure, panels = drawing.facets(rows, columns, size=size, ylabel=ylabel, sharex=True, sharey=True)
     for (protocol, space), axes in panels.items():
         for place, arm in enumerate(ARMS):
-            own = results.where(protocol=protocol, arm=arm)
-            scores, chances, chance = (
-                own.metric(f"{space}_{name}").present.values for name in ("silhouette", "p", "chance")
-            )
-            _draw_strip(axes, place, scores, chances, chance, MODEL_STYLES[arm].color)
-            above: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "fontsize": 8}
-            if own:
-                axes.text(place, 0.95, f"{_kinds(own, space).total()} of {len(own)}", color="#555555", **above)
-            if lost := len(own) - len(scores):
-                axes.text(place, 0.01, f"{lost} diverged", color="#777777", **above)
+            _draw_strip(axes, place, results.where(protocol=protocol, arm=arm), space, MODEL_STYLES[arm].color)
         axes.set(title=f"{SPACES[space][0]}, {protocol} protocol", xlim=(-0.5, len(ARMS) - 0.5))
         axes.set_ylim(top=1.15)  # a silhouette is at most 1; above stand the counts
         axes.set_xticks(range(len(ARMS)), labels=runs.TICKS)
@@ -183,27 +164,23 @@ def _draw_silhouettes(results: Results) -> Picture:
     )
 
 
-def _draw_strip(
-    axes: Any, place: int, scores: list[float], chances: list[float], chance: list[float], color: str
-) -> None:
-    if not scores:
-        return
-    sides = [place - 0.36, place + 0.36]
-    axes.fill_between(sides, min(chance), max(chance), color="#999999", alpha=0.25, linewidth=0)
-    axes.plot(sides, [np.median(chance)] * 2, color="#777777", linewidth=1.2)
-    style: Any = {"color": color, "markersize": 4.5, "markeredgewidth": 0.9, "linestyle": "none"}
-    for x, score, p in zip(drawing.beside(place, len(scores), 0.24), scores, chances, strict=True):
-        axes.plot(x, score, "o", markerfacecolor=color if p < SIGNIFICANT else "white", **style)
-    axes.plot(place, np.median(scores), "_", color=color, markersize=26, markeredgewidth=2.2)
+def _draw_strip(axes: Any, place: int, own: Results, space: str, color: str) -> None:
+    scores, chances, chance = (own.metric(f"{space}_{name}").present.values for name in ("silhouette", "p", "chance"))
+    if scores:
+        sides = [place - 0.36, place + 0.36]
+        axes.fill_between(sides, min(chance), max(chance), color="#999999", alpha=0.25, linewidth=0)
+        axes.plot(sides, [np.median(chance)] * 2, color="#777777", linewidth=1.2)
+        style: Any = {"color": color, "markersize": 4.5, "markeredgewidth": 0.9, "linestyle": "none"}
+        for x, score, p in zip(drawing.beside(place, len(scores), 0.24), scores, chances, strict=True):
+            axes.plot(x, score, "o", markerfacecolor=color if p < SIGNIFICANT else "white", **style)
+        axes.plot(place, np.median(scores), "_", color=color, markersize=26, markeredgewidth=2.2)
+    words: Any = {"transform": axes.get_xaxis_transform(), "ha": "center", "fontsize": 8}
+    if own:
+        axes.text(place, 0.95, f"{_kinds(own, space).total()} of {len(own)}", color="#555555", **words)
+    if lost := len(own) - len(scores):
+        axes.text(place, 0.01, f"{lost} diverged", color="#777777", **words)
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "cosets",
-    "Which cosets the permutations cluster by",
-    "Section on S4; appendix",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
+EXPERIMENT = runs.view(
+    "cosets", "Which cosets the permutations cluster by", "Section on S4; appendix", CLAIMS, measure, tables, figures
 )

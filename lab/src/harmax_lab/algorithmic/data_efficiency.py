@@ -37,19 +37,22 @@ BATCH_SIZE = 32
 KEPT_EVERY = 50  # epochs: the curves are looked at, but only their ends are judged
 INPUTS = {task: find_task(task).inputs for task in TASKS}
 BODIES = {"mlp": "MLP", "transformer": "transformer"}
-# One seed, last epoch, at AUTHORS_FRACTIONS.
-AUTHORS: dict[tuple[str, tuple[str, str]], tuple[float, ...]] = {
-    ("lattice", STANDARD_MLP): (0.10, 0.25, 0.44, 1, 1, 1, 1, 1),
-    ("lattice", HARMONIC_MLP): (0.96, 1, 1, 1, 1, 1, 1, 1),
-    ("modular_addition", STANDARD_MLP): (0.08, 0.16, 0.25, 0.32, 0.60, 1, 1, 1),
-    ("modular_addition", HARMONIC_MLP): (0.09, 0.18, 0.26, 1, 1, 1, 1, 1),
-    ("equivalence", STANDARD_MLP): (0.27, 0.38, 0.65, 0.88, 1, 1, 1, 1),
-    ("equivalence", HARMONIC_MLP): (0.34, 0.52, 0.73, 0.93, 1, 1, 1, 1),
-    ("genealogy", STANDARD_MLP): (0.28, 0.46, 0.59, 0.67, 0.82, 0.87, 0.90, 0.89),
-    ("genealogy", HARMONIC_MLP): (0.29, 0.54, 0.76, 0.85, 0.96, 1, 1, 0.99),
-    ("permutation", STANDARD_MLP): (0.01, 0.01, 0.01, 0.00, 0.03, 0.15, 1, 1),
-    ("permutation", HARMONIC_MLP): (0.02, 0.02, 0.04, 0.03, 0.07, 1, 1, 1),
+AUTHORS: dict[tuple[str, tuple[str, str]], dict[float, float]] = {
+    key: dict(zip(AUTHORS_FRACTIONS, values, strict=True))
+    for key, values in {
+        ("lattice", STANDARD_MLP): (0.10, 0.25, 0.44, 1, 1, 1, 1, 1),
+        ("lattice", HARMONIC_MLP): (0.96, 1, 1, 1, 1, 1, 1, 1),
+        ("modular_addition", STANDARD_MLP): (0.08, 0.16, 0.25, 0.32, 0.60, 1, 1, 1),
+        ("modular_addition", HARMONIC_MLP): (0.09, 0.18, 0.26, 1, 1, 1, 1, 1),
+        ("equivalence", STANDARD_MLP): (0.27, 0.38, 0.65, 0.88, 1, 1, 1, 1),
+        ("equivalence", HARMONIC_MLP): (0.34, 0.52, 0.73, 0.93, 1, 1, 1, 1),
+        ("genealogy", STANDARD_MLP): (0.28, 0.46, 0.59, 0.67, 0.82, 0.87, 0.90, 0.89),
+        ("genealogy", HARMONIC_MLP): (0.29, 0.54, 0.76, 0.85, 0.96, 1, 1, 0.99),
+        ("permutation", STANDARD_MLP): (0.01, 0.01, 0.01, 0.00, 0.03, 0.15, 1, 1),
+        ("permutation", HARMONIC_MLP): (0.02, 0.02, 0.04, 0.03, 0.07, 1, 1, 1),
+    }.items()
 }
+"""One seed, last epoch, by train fraction."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,10 +127,6 @@ def fraction_needed(accuracies: Mapping[float, float]) -> float | None:
     return next((fraction for fraction, accuracy in accuracies.items() if accuracy >= REACHED), None)
 
 
-def _authors(task: str, arm: tuple[str, str]) -> dict[float, float]:
-    return dict(zip(AUTHORS_FRACTIONS, AUTHORS[task, arm], strict=True))
-
-
 def _by_task(needed: Mapping[str, Sequence[float | None]]) -> str:
     def words(fraction: float | None) -> str:
         return "none" if fraction is None else f"{fraction:g}"
@@ -168,13 +167,14 @@ def _judge_area(results: Results) -> Finding:
     for (task, _), own in results.groups("task", "seed").items():
         harmonic, standard = (float(np.mean(own.where(head=head).metric("accuracy").values)) for head in HEADS[::-1])
         by_task.setdefault(task, []).append(harmonic - standard)
-    found = bootstrap_interval([one for task in by_task.values() for one in task], statistic="mean")
-    every = {task: float(np.mean(differences)) for task, differences in by_task.items()}
+    differences = [one for task in by_task.values() for one in task]
+    found = bootstrap_interval(differences, statistic="mean")
+    every = {task: float(np.mean(one)) for task, one in by_task.items()}
     words = ", ".join(f"{TITLES[task].lower()} {mean:+.3f}" for task, mean in every.items())
     return Finding(
         found.above(0),
-        f"Harmonic minus standard, mean and 95 % interval over {sum(map(len, by_task.values()))} pairs of task and "
-        f"seed: {found}. By task: {words}.",
+        f"Harmonic minus standard, mean and 95 % interval over {len(differences)} pairs of task and seed: {found}. By "
+        f"task: {words}.",
         {"difference": found._asdict(), **{f"difference_{task}": mean for task, mean in every.items()}},
     )
 
@@ -183,13 +183,10 @@ def _judge_authors(results: Results) -> Finding:
     if not (set(AUTHORS_FRACTIONS) <= set(results.spec.fractions) and set(TASKS) <= set(results.spec.tasks)):
         return Finding(None, "The authors' points need all their fractions and tasks.", {})
     off = {}
-    for task, arm in AUTHORS:
+    for (task, arm), known in AUTHORS.items():
         own = results.where(task=task, arm=arm).groups("train_fraction")
-        for fraction, value in _authors(task, arm).items():
-            ours, words = (
-                own[fraction].metric("accuracy").values,
-                f"{MODEL_STYLES[arm].label} on {TITLES[task].lower()}",
-            )
+        for fraction, value in known.items():
+            ours, words = own[fraction].metric("accuracy"), f"{MODEL_STYLES[arm].label} on {TITLES[task].lower()}"
             off[f"{words} at {fraction:g}"] = max(min(ours) - value, value - max(ours), 0.0)
     near = sum(distance <= TOLERANCE for distance in off.values())
     far = sorted((words for words in off if off[words] > TOLERANCE), key=lambda words: -off[words])
@@ -214,7 +211,7 @@ def _claims_of(model: str, protocol: str) -> tuple[Claim, Claim]:
     known, needs = "Fig. 3 b: the harmonic models need less data.", where(protocol=protocol, model=model)
     if model == "mlp":
         arms = (HARMONIC_MLP, STANDARD_MLP)
-        needed = _by_task({task: [fraction_needed(_authors(task, arm)) for arm in arms] for task in TASKS})
+        needed = _by_task({task: [fraction_needed(AUTHORS[task, arm]) for arm in arms] for task in TASKS})
         known += f" Fraction needed in the authors' figures, harmonic against standard MLP: {needed}."
     return (
         Claim(
@@ -272,7 +269,7 @@ def tables(results: Results) -> list[Table]:
         waited = 100 * float(np.mean([1 - count / most for count in steps])) if steps else None
         add(at, label, means(at.own), len(at.own), len(at.own.metric("diverged_at").present), waited)
         if at.protocol == "authors" and (at.task, at.arm) in AUTHORS:
-            add(at, f"{label}, the authors' own", _authors(at.task, at.arm), 1, None, None)
+            add(at, f"{label}, the authors' own", AUTHORS[at.task, at.arm], 1, None, None)
     return [Table("Test accuracy at the last epoch against the train fraction: mean over seeds", tuple(rows))]
 
 
@@ -303,7 +300,7 @@ def figures(results: Results) -> dict[str, Picture]:
                 low, high = ([end(groups[one].metric("accuracy")) for one in middle] for end in (min, max))
                 axes.fill_between(list(middle), low, high, color=style.color, alpha=0.15, linewidth=0)
             if protocol == "authors" and (task, arm) in AUTHORS:
-                axes.plot(AUTHORS_FRACTIONS, AUTHORS[task, arm], "x", color=style.color, markersize=5, zorder=4)
+                axes.plot(*zip(*AUTHORS[task, arm].items(), strict=True), "x", c=style.color, markersize=5, zorder=4)
         axes.set(xlim=(0.03, 0.97), ylim=(-0.04, 1.06), xticks=(0.1, 0.3, 0.5, 0.7, 0.9), yticks=(0, 0.5, 1))
     seeds = len(spec.seeds)
     line = f"the mean of {seeds} seeds, a band their range" if seeds > 1 else "one seed"

@@ -21,7 +21,6 @@ from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT, everywhere, listed, pairs_of, side
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -99,10 +98,10 @@ def _judge_means(results: Results) -> Finding:
     means = {arm: np.mean(found or [np.nan]) for arm, found in shares.items()}
     off = {arm: float(mean - anchors.EXPLAINED_VARIANCE[task][arm]) for arm, mean in means.items()}
     words = {MODEL_STYLES[arm].label: f"{100 * means[arm]:.1f} ({100 * off[arm]:+.1f})" for arm in ARMS}
+    without = f" Diverged and left out: {lost}." * bool(lost)
     return Finding(
         all(abs(difference) <= MEAN_TOLERANCE for difference in off.values()),
-        f"Mean and difference to the authors' in points: {listed(words)}."
-        + f" Diverged and left out: {lost}." * bool(lost),
+        f"Mean and difference to the authors' in points: {listed(words)}.{without}",
         {f"difference_{model}_{head}": off[model, head] for model, head in ARMS},
     )
 
@@ -191,10 +190,8 @@ def tables(results: Results) -> list[Table]:
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw the cumulative curves, one figure per protocol, and all runs at two components."""
-    drawn = {
-        f"explained_variance_{protocol}": _draw_curves(own, protocol)
-        for protocol, own in results.groups("protocol").items()
-    }
+    groups = results.groups("protocol")
+    drawn = {f"explained_variance_{protocol}": _draw_curves(own, protocol) for protocol, own in groups.items()}
     return drawn | ({"explained_variance_runs": _draw_runs(results)} if results else {})
 
 
@@ -241,13 +238,16 @@ def _draw_runs(results: Results) -> Picture:
     for task, axes in panels.items():
         for column, (arm, style) in enumerate(MODEL_STYLES.items()):
             for protocol in results.spec.protocols:
-                shares = 100 * np.array(
-                    results.where(protocol=protocol, task=task, arm=arm).metric(SHARE).present.values
+                own = results.where(protocol=protocol, task=task, arm=arm)
+                shares, x, color = (
+                    100 * np.array(own.metric(SHARE).present.values),
+                    column + OFFSETS[protocol],
+                    style.color,
                 )
-                x, color, face = column + OFFSETS[protocol], style.color, None if protocol == "authors" else "white"
                 if len(shares):
-                    look: Any = {"markersize": 3, "markerfacecolor": face or color, "markeredgewidth": 0.7}
-                    axes.plot(drawing.beside(x, len(shares), 0.09), shares, "o", color=color, alpha=0.75, **look)
+                    face = color if protocol == "authors" else "white"
+                    look: Any = {"markersize": 3, "markerfacecolor": face, "markeredgewidth": 0.7, "alpha": 0.75}
+                    axes.plot(drawing.beside(x, len(shares), 0.09), shares, "o", color=color, **look)
                     axes.plot(x, shares.mean(), "_", color=color, markersize=11, markeredgewidth=2.2, zorder=4)
             axes.plot(column, 100 * anchors.EXPLAINED_VARIANCE[task][arm], "D", color="black", markersize=5, zorder=5)
         axes.set_xticks(range(len(ARMS)), labels=runs.TICKS, fontsize=8)
@@ -261,13 +261,6 @@ def _draw_runs(results: Results) -> Picture:
     )
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "explained_variance",
-    "How many components an embedding needs",
-    "Fig. 3 a",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
+EXPERIMENT = runs.view(
+    "explained_variance", "How many components an embedding needs", "Fig. 3 a", CLAIMS, measure, tables, figures
 )

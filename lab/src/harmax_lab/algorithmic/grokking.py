@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import Interval, PairedDifference, fisher_exact, grokking_gap, paired_difference
+from harmax.analysis import Interval, PairedDifference, fisher_exact, grokking_gap
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.anchors import GROKKING, HARMONIC_MLP, REACHED, STANDARD_MLP
@@ -24,7 +24,6 @@ from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import SIGNIFICANT, everywhere, listed, pairs_of, side
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIDES = {"train_epoch": "training", "test_epoch": "test"}
-WINDOW = 20  # epochs; a gap below it cannot be told from none
+WINDOW, NO_GAP = 20, "no gap in either"  # epochs; a gap below the window cannot be told from none
 # Our 95 % interval is for our median. The authors' median, from another 20 runs, would fall into it 83 times of 100 if
 # the runs were alike. Of 20 such medians fewer than 14 inside then have a chance of 4 % if all are independent, and of
 # 7 % if training and test of a model always fall together.
@@ -63,27 +62,27 @@ class Gaps(NamedTuple):
     outcome: str
 
 
-def compare(results: Results, *, level: float = 0.95) -> Gaps | None:
+def _paired(results: Results, level: float = 0.95) -> PairedDifference | None:
+    return results.paired("gap", "head", "harmonic", "linear", statistic="median", level=level)
+
+
+def compare(results: Results) -> Gaps | None:
     """Compare the gaps of two heads on the seeds on which both have one; None without any."""
-    pairs = np.array(list(results.pairs("gap", "head", "harmonic", "linear").values()))
-    if not len(pairs):
+    found = _paired(results)
+    if found is None:
         return None
-    harmonic, standard = map(float, np.median(pairs, axis=0))
-    finite, found = pairs[np.isfinite(pairs).all(1)], paired_difference(*pairs.T, level=level)
-    reaching = paired_difference(*finite.T, level=level) if len(finite) else None
-    outcome = {1: "larger", -1: "smaller", 0: "undecided"}[side(found)]
-    small = max(standard, harmonic) < WINDOW
-    return Gaps(standard, harmonic, found, reaching, "no gap in either" if small else outcome)
+    pairs = results.pairs("gap", "head", "harmonic", "linear").values()
+    harmonic, standard = map(float, np.median(list(pairs), axis=0))
+    small, outcome = max(standard, harmonic) < WINDOW, {1: "larger", -1: "smaller", 0: "undecided"}[side(found)]
+    return Gaps(standard, harmonic, found, _paired(reached(results)), NO_GAP if small else outcome)
 
 
 def _judge_gap(results: Results) -> Finding:
     tasks = results.groups("task")
     found = {task: compare(own) for task, own in tasks.items()}
+    flat = [task for task, one in found.items() if one and one.outcome == NO_GAP]
     answer = everywhere(
-        tasks,
-        lambda task, level: one.paired if (one := compare(tasks[task], level=level)) else None,
-        wanted=-1,
-        ignored=lambda task: (one := found[task]) is not None and one.outcome == "no gap in either",
+        tasks, lambda task, level: _paired(tasks[task], level), wanted=-1, ignored=lambda task: task in flat
     )
     words = {
         TITLES[task].lower(): f"{one.standard:g} against {one.harmonic:g} ({one.outcome})" if one else "no pair"
@@ -92,14 +91,13 @@ def _judge_gap(results: Results) -> Finding:
     return Finding(
         answer.holds,
         f"Median gaps in epochs, standard against harmonic: {listed(words)}.",
-        {f"difference_{task}": one.paired.difference._asdict() for task, one in found.items() if one},
+        {f"difference_{task}": one.difference._asdict() for task, one in answer.found.items() if one},
     )
 
 
 def reached(results: Results) -> Results:
     """Keep the runs that reach both accuracies."""
-    late = {cell for cell, result in results.items() if np.isinf([result.metrics[name] for name in SIDES]).any()}
-    return results.where(lambda cell: cell in results and cell not in late)
+    return results.having(lambda result: bool(np.isfinite([result.metrics[name] for name in SIDES]).all()))
 
 
 def medians(results: Results) -> dict[tuple[str, tuple[str, str], str], tuple[Interval | None, float, bool]]:
@@ -377,10 +375,9 @@ def _log_axis(axes: "Axes", epochs: int, which: str) -> float:
         if axis in which:
             span(edge, edge * 10, color="#f1f1f1", zorder=0, linewidth=0)
             ticks = getattr(axes, f"set_{axis}ticks")
-            axes.set(**{f"{axis}scale": "log"})
+            axes.set(**{f"{axis}scale": "log", f"{axis}lim": (0.8, epochs * 3.8)})
             ticks([*decades, never], labels=[*(f"$10^{len(str(d)) - 1}$" for d in decades), "never"])
             ticks([], minor=True)
-            axes.set(**{f"{axis}lim": (0.8, epochs * 3.8)})
     return never
 
 
@@ -389,13 +386,6 @@ def _shown(epochs: np.ndarray, never: float) -> np.ndarray:
     return np.where(np.isfinite(epochs), np.maximum(epochs, 1), never)
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "grokking",
-    "How long the test waits for the training",
-    "Fig. 3 c",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
+EXPERIMENT = runs.view(
+    "grokking", "How long the test waits for the training", "Fig. 3 c", CLAIMS, measure, tables, figures
 )

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harmax.analysis import BestCosets, best_cosets, circle_fit, grokking_epochs, grouping, lattice_fit, tree_fit
-from harmax_lab.kit.judges import shared_level as shared_level
 from harmax_lab.kit.store import CellResult
 from harmax_lab.tasks import Structure
 

@@ -7,13 +7,13 @@ Three MLPs at learning rate 1e-3: standard without weight decay, standard with a
 authors show seed 50, which is one of ours. But a seed draws other numbers here, so their run is one draw among ours.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import Interval, explained_variance
+from harmax.analysis import Interval, bootstrap_interval, explained_variance
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import measures, planes
 from harmax_lab.algorithmic.protocols import Settings, settings
@@ -21,10 +21,10 @@ from harmax_lab.algorithmic.training import RunCell, task_of, train
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Context, Experiment, Spec
-from harmax_lab.kit.judges import LEAST_SEEDS, Judge, listed
+from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table, combinations
+from harmax_lab.kit.tables import Table, combinations, places
 from harmax_lab.tasks import PROTOCOLS, find_task
 
 TASK, TRAIN_FRACTION = "modular_addition", 0.8
@@ -48,6 +48,7 @@ CASES: dict[str, Case] = {
     "standard_decay": Case("linear", 0.5, "standard, decay 0.5", "#E69F00"),
     "harmonic": Case("harmonic", 0.0, "harmonic, no decay", "#0072B2"),
 }
+STANDARD = ("standard", "standard_decay")
 # Of the authors' one seed. Epochs: the first that starts 20 in a row above 0.9.
 AUTHORS: dict[tuple[str, str], float] = {
     ("standard", "test_accuracy"): 0.515,
@@ -134,15 +135,13 @@ def in_epochs(interval: Interval) -> str:
 
 
 def _median(results: Results, case: str, metric: str) -> Interval:
-    found = results.where(case=case).metric(metric).median()
-    assert found is not None
-    return found
+    return bootstrap_interval(results.where(case=case).metric(metric).values)
 
 
 def _judge_memorizes(results: Results) -> Finding:
     found = _median(results, "standard", "test_accuracy")
-    above, sentence = found.above(REACHED), f"Last test accuracy, median and 95 % interval: {found}."
-    return Finding(None if above is None else not above, sentence, {"test_accuracy": found._asdict()})
+    sentence = f"Last test accuracy, median and 95 % interval: {found}."
+    return Finding(below(found, REACHED), sentence, {"test_accuracy": found._asdict()})
 
 
 def _judge_generalizes(results: Results) -> Finding:
@@ -175,14 +174,12 @@ def _judge_sooner(results: Results) -> Finding:
 
 def _judge_plane(results: Results) -> Finding:
     medians = {case: _median(results, case, "explained_variance") for case in CASES}
-    pairs = [results.paired("explained_variance", "case", "harmonic", case, statistic="median") for case in CASES]
-    others = [pair.difference for case, pair in zip(CASES, pairs, strict=True) if pair and case != "harmonic"]
-    above, ours = all(other.low > 0 for other in others), medians["harmonic"]
-    below = any(other.high < 0 for other in others) or ours.high < ALMOST_ALL
-    shares = results.where(case="harmonic").metric("explained_variance").values
+    pairs = [results.paired("explained_variance", "case", "harmonic", case, statistic="median") for case in STANDARD]
+    ours, shares = medians["harmonic"], results.where(case="harmonic").metric("explained_variance").values
     full = sum(share >= ALMOST_ALL for share in shares)
+    in_plane = True if ours.low >= ALMOST_ALL else False if ours.high < ALMOST_ALL else None
     return Finding(
-        False if below else True if above and ours.low >= ALMOST_ALL else None,
+        both(in_plane, *(pair.difference.above(0) for pair in pairs if pair)),
         f"Median and 95 % interval: {listed({CASES[case].label: found for case, found in medians.items()})}. {full} "
         f"of {len(shares)} harmonic runs have {ALMOST_ALL:.0%} or more.",
         {**{f"share_{case}": found._asdict() for case, found in medians.items()}, "harmonic_in_plane": full},
@@ -204,12 +201,6 @@ def _judge_authors(results: Results) -> Finding:
         f"{inside} of {len(AUTHORS)} do. Ranges: {'; '.join(words)}.",
         {"inside": inside, "numbers": len(AUTHORS)},
     )
-
-
-def _with_all(cases: Iterable[str], judge: Judge) -> Judge:
-    """Return a judge that decides nothing where one of the cases was not asked for."""
-    missing = Finding(None, "Not all of the models were run.", {})
-    return lambda results: judge(results) if set(cases) <= set(results.distinct("case")) else missing
 
 
 ENOUGH = at_least(epochs=AUTHORS_EPOCHS, seeds=LEAST_SEEDS)
@@ -247,7 +238,7 @@ CLAIMS = (
             paper,
             control=protocol == "matched",
             needs=where(protocol=protocol, case=cases),
-            judge=_with_all(cases, judge),
+            judge=judge,
             enough=ENOUGH,
         )
         for protocol in PROTOCOLS
@@ -260,7 +251,7 @@ CLAIMS = (
         "; ".join(f"{CASES[case].label}, {metric.replace('_', ' ')} {one:g}" for (case, metric), one in AUTHORS.items())
         + " (one seed).",
         needs=where(protocol="authors"),
-        judge=_with_all(CASES, _judge_authors),
+        judge=_judge_authors,
         enough=ENOUGH,
     ),
 )
@@ -269,15 +260,15 @@ CLAIMS = (
 def tables(results: Results) -> list[Table]:
     """Tabulate the three models beside the authors' run."""
     title = "Medians over seeds and 95 % intervals; in brackets the authors' one seed"
-    every = combinations(protocol=results.spec.protocols, case=CASES)
-    return [Table(title, tuple(_row(results.where(**vars(at)), at.protocol, at.case) for at in every))]
+    return [Table(title, tuple(map(_row, places(results, protocol=results.spec.protocols, case=CASES))))]
 
 
-def _row(own: Results, protocol: str, case: str) -> dict[str, Any]:
-    row: dict[str, Any] = {"protocol": protocol, "model": CASES[case].label, "runs": len(own)}
-    row["runs that generalize"] = _reached(own) if own else None
+def _row(at: Any) -> dict[str, Any]:
+    row: dict[str, Any] = {"protocol": at.protocol, "model": CASES[at.case].label, "runs": len(at.own)}
+    row["runs that generalize"] = _reached(at.own) if at.own else None
     for metric, title in COLUMNS.items():
-        found, theirs = own.metric(metric).median(), AUTHORS.get((case, metric)) if protocol == "authors" else None
+        found = at.own.metric(metric).median()
+        theirs = AUTHORS.get((at.case, metric)) if at.protocol == "authors" else None
         words = "" if found is None else in_epochs(found) if metric.endswith("epoch") else str(found)
         row[title] = words + (f" ({theirs:g})" if theirs is not None else "") if words else None
     return row

@@ -150,26 +150,25 @@ def draw_sheet(axes: "Axes", panels: Sequence[tuple[np.ndarray, Look] | None], w
             _strokes(axes, ends, color=color, linewidth=2.0, solid_capstyle="round", zorder=3)
 
 
+def draw_run(axes: "Axes", structure: Structure, result: CellResult | None, *, size: float = 4.0) -> np.ndarray | None:
+    """Draw a run's last embedding and return it; where there is none, leave the panel empty but for the reason."""
+    embedding = None if result is None else last_embedding(result)
+    if embedding is None:
+        words = "no run finished" if result is None else f"diverged at epoch {result.metrics['diverged_at']}"
+        _prepare(axes)
+        place: Any = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(0.5, 0.5, words, color=NOTHING, fontsize="small", **place)
+    else:
+        draw_tokens(axes, *plane_of(structure, embedding), size=size)
+    return embedding
+
+
 def draw_middle(axes: "Axes", structure: Structure, found: Mapping[int, CellResult], *, size: float = 4.0) -> str:
     """Draw, of runs by seed, the one whose share of variance in the plane is the median; return that share in words."""
-    embeddings = {seed: last_embedding(result) for seed, result in found.items()}
-    shares = {seed: None if one is None else explained_variance(one) for seed, one in embeddings.items()}
-    if not shares:
-        draw_nothing(axes, "no run finished")
-        return ""
-    seed = middle_seed(shares)
-    embedding, share = embeddings[seed], shares[seed]
-    if embedding is None or share is None:
-        draw_nothing(axes, f"diverged at epoch {found[seed].metrics['diverged_at']}")
-        return ""
-    draw_tokens(axes, *plane_of(structure, embedding), size=size)
-    return percent(share)
-
-
-def draw_nothing(axes: "Axes", words: str) -> None:
-    """Leave a panel empty but for the words that say why."""
-    _prepare(axes)
-    axes.text(0.5, 0.5, words, transform=axes.transAxes, ha="center", va="center", color=NOTHING, fontsize="small")
+    ends = {seed: last_embedding(result) for seed, result in found.items()}
+    shares = {seed: None if end is None else explained_variance(end) for seed, end in ends.items()}
+    embedding = draw_run(axes, structure, found[middle_seed(shares)] if shares else None, size=size)
+    return "" if embedding is None else percent(explained_variance(embedding))
 
 
 def convex_hull(points: np.ndarray) -> np.ndarray:

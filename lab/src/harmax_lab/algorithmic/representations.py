@@ -12,12 +12,12 @@ from harmax.analysis import PairedDifference, bootstrap_interval, explained_vari
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, measures, planes, runs
 from harmax_lab.algorithmic.measures import CLEAN, MAIN, NUMBERS, last_embedding
+from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.runs import ARMS, TITLES, AlgorithmicSpec
 from harmax_lab.algorithmic.training import RunCell, task_of
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import view
 from harmax_lab.kit.judges import Judge, everywhere
 from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
@@ -44,18 +44,16 @@ def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[st
 def _compare(results: Results, level: float = 0.95) -> tuple[PairedDifference, str]:
     """Compare two heads on a task, seed by seed: how much better is harmonic? A diverged run counts as the worst."""
     main = MAIN[find_task(results.distinct("task")[0]).structure.kind]
-    sign, worst = (-1, math.inf) if main.low_is_good else (1, -math.inf)
+    worst = math.inf if main.low_is_good else -math.inf
     harmonic, standard = (
-        [worst if one is None else one for one in results.where(head=head).metric(main.key)]
-        for head in ("harmonic", "linear")
+        [worst if one is None else one for one in results.where(head=head).metric(main.key)] for head in HEADS[::-1]
     )
-    found = paired_difference([sign * one for one in harmonic], [sign * one for one in standard], level=level)
-    lost = len(results) - len(results.metric(main.key).present)
+    better, worse = (standard, harmonic) if main.low_is_good else (harmonic, standard)
+    found, lost = paired_difference(better, worse, level=level), len(results) - len(results.metric(main.key).present)
+    counted = f"; diverged, counted as the worst: {lost}" * bool(lost)
     return found, (
         f"{main.words}: harmonic {bootstrap_interval(harmonic)}, standard {bootstrap_interval(standard)}; harmonic is "
-        f"better on {found.greater} of {len(harmonic)} seeds (sign test p = {found.sign_p:.2g})"
-        + f"; diverged, counted as the worst: {lost}"
-        * bool(lost)
+        f"better on {found.greater} of {len(harmonic)} seeds (sign test p = {found.sign_p:.2g}){counted}"
     )
 
 
@@ -64,7 +62,7 @@ def _judge_task(results: Results) -> Finding:
     sentence = f"Medians and 95 % intervals of the {words}."
     numbers: dict[str, Any] = {"better_by": found.difference._asdict(), "sign_p": found.sign_p}
     if results.distinct("task") == ["modular_addition"]:
-        clean = {head: sum(map(bool, results.where(head=head).metric("clean"))) for head in ("harmonic", "linear")}
+        clean = {head: sum(map(bool, results.where(head=head).metric("clean"))) for head in HEADS}
         sentence += (
             f" One frequency leaves at most {CLEAN:.0%} of the variance in {clean['harmonic']} harmonic and "
             f"{clean['linear']} standard runs."
@@ -125,11 +123,9 @@ CLAIMS = tuple(claim for protocol in PROTOCOLS for claim in _claims_of(protocol)
 
 def tables(results: Results) -> list[Table]:
     """Tabulate the medians of all measures, one table per task."""
+    title, rows = "{}: medians over the runs that did not diverge", runs.places(results, arm=ARMS)
     return [
-        Table(
-            f"{TITLES[task]}: medians over the runs that did not diverge",
-            tuple(_row(at) for at in runs.places(results, task=(task,), arm=ARMS)),
-        )
+        Table(title.format(TITLES[task]), tuple(_row(at) for at in rows if at.task == task))
         for task in results.spec.tasks
     ]
 
@@ -149,15 +145,10 @@ def _row(at: Any) -> dict[str, Any]:
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw the planes of one seed per model, then those of every seed."""
-    protocols = results.groups("protocol")
-    return {
-        **{f"planes_{protocol}": _draw_planes(own, protocol) for protocol, own in protocols.items()},
-        **{
-            f"planes_{task}_{protocol}": _draw_seeds(found, protocol, task)
-            for protocol, own in protocols.items()
-            for task, found in own.groups("task").items()
-        },
-    }
+    drawn = {f"planes_{protocol}": _draw_planes(own, protocol) for protocol, own in results.groups("protocol").items()}
+    for (protocol, task), own in results.groups("protocol", "task").items():
+        drawn[f"planes_{task}_{protocol}"] = _draw_seeds(own, protocol, task)
+    return drawn
 
 
 def _draw_planes(results: Results, protocol: str) -> Picture:
@@ -186,22 +177,16 @@ def _draw_seeds(results: Results, protocol: str, task: str) -> Picture:
     rows, columns = -(-len(seeds) // planes.SHEET_COLUMNS), min(len(seeds), planes.SHEET_COLUMNS)
     size = (10, len(ARMS) // beside * (9.3 / (beside * columns) * rows + 0.36))
     labels = {arm: style.label for arm, style in MODEL_STYLES.items()}
-    figure, every, _ = drawing.wrapped(labels, beside, size=size)
-    for arm, axes in every.items():
-        found = results.where(arm=arm).take(lambda cell, result: last_embedding(result)).by("seed")
-        ends = {seed: found.get(seed) for seed in seeds}
-        planes.draw_sheet(
-            axes,
-            [None if end is None else planes.plane_of(structure, end, coarse=True) for end in ends.values()],
-            [
-                planes.percent(explained_variance(end))
-                if end is not None
-                else "diverged"
-                if seed in found
-                else "not finished"
-                for seed, end in ends.items()
-            ],
-        )
+    figure, panels, _ = drawing.wrapped(labels, beside, size=size)
+    for arm, axes in panels.items():
+        ends = results.where(arm=arm).take(lambda cell, result: last_embedding(result)).by("seed")
+        drawn: list[Any] = []
+        words = []
+        for seed in seeds:
+            end, lost = ends.get(seed), "diverged" if seed in ends else "not finished"
+            drawn.append(None if end is None else planes.plane_of(structure, end, coarse=True))
+            words.append(lost if end is None else planes.percent(explained_variance(end)))
+        planes.draw_sheet(axes, drawn, words)
     return Picture(
         figure,
         f"{TITLES[task]}, {protocol} protocol: the same planes for every seed, row by row "
@@ -209,13 +194,4 @@ def _draw_seeds(results: Results, protocol: str, task: str) -> Picture:
     )
 
 
-EXPERIMENT = view(
-    runs.EXPERIMENT,
-    "representations",
-    "What the embeddings look like",
-    "Fig. 2",
-    CLAIMS,
-    measure=measure,
-    tables=tables,
-    figures=figures,
-)
+EXPERIMENT = runs.view("representations", "What the embeddings look like", "Fig. 2", CLAIMS, measure, tables, figures)

@@ -16,9 +16,9 @@ import numpy as np
 
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import anchors
-from harmax_lab.algorithmic.protocols import settings
+from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import RunCell, train
-from harmax_lab.kit import drawing
+from harmax_lab.kit import drawing, experiment
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.experiment import Context, Experiment, Spec
@@ -26,6 +26,7 @@ from harmax_lab.kit.judges import LEAST_SEEDS, Judge
 from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
+from harmax_lab.kit.tables import places as every_place
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 TITLES = {name: find_task(name).title for name in TASKS}
@@ -65,12 +66,11 @@ def cells(spec: AlgorithmicSpec) -> list[RunCell]:
 
 def run_cells(spec: Any, group: Sequence[RunCell], context: Context) -> Iterator[tuple[RunCell, CellResult]]:
     """Train the runs of one protocol, as many together as share a shape."""
-    return train(
-        group,
-        lambda cell: settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs(cell.task, cell.model)),
-        context,
-        snapshots=spec.snapshots,
-    )
+
+    def how(cell: RunCell) -> Settings:
+        return settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs(cell.task, cell.model))
+
+    return train(group, how, context, snapshots=spec.snapshots)
 
 
 def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[str, float]:
@@ -80,10 +80,7 @@ def measure(spec: AlgorithmicSpec, cell: RunCell, result: CellResult) -> dict[st
 
 def places(found: Results, **fields: Iterable[Any]) -> list[Any]:
     """List every protocol, task and value of a further field, each with its own results as `own`."""
-    listed = combinations(**{"protocol": found.spec.protocols, "task": found.spec.tasks, **fields})
-    for at in listed:
-        at.own = found.where(**vars(at))
-    return listed
+    return every_place(found, **{"protocol": found.spec.protocols, "task": found.spec.tasks, **fields})
 
 
 def place(at: Any) -> dict[str, str]:
@@ -264,3 +261,10 @@ EXPERIMENT = Experiment(
     group=lambda cell: cell.protocol,
     accelerated=True,
 )
+
+
+def view(
+    name: str, title: str, figure: str, claims: tuple[Claim, ...], measure: Any, tables: Any, figures: Any
+) -> Experiment[AlgorithmicSpec, RunCell]:
+    """Return a view of these runs; the arguments are fields of `Experiment`."""
+    return experiment.view(EXPERIMENT, name, title, figure, claims, measure=measure, tables=tables, figures=figures)

@@ -95,15 +95,16 @@ class Analyze:
 
     def _find_run(self) -> Run:
         stored = open_runs(self.folder).query(experiment=SOURCE.name, profile=self.profile)
-        known = [run for run in stored if run.config["version"] == SOURCE.version and run.profile in PROFILES]
-        if not any(run.done for run in known):
+        current = [run for run in stored if run.config["version"] == SOURCE.version and run.profile in PROFILES]
+        known = [run for run in current if run.done]
+        if not known:
             wanted = f"a {self.profile} run" if self.profile else "a run"
             flag = {"smoke": " --smoke", "full": " --full"}.get(self.profile or "", "")
             raise ValueError(
                 f"`--folder` must hold {wanted} of `{SOURCE.name}`, got {str(self.folder)!r}, which has none; make one "
                 f"with `harmax run {SOURCE.name}{flag}`."
             )
-        return max(known, key=lambda run: (bool(run.done), PROFILES.index(run.profile), len(run.done)))
+        return max(known, key=lambda run: (PROFILES.index(run.profile), len(run.done)))
 
     def _choose(self, run: Run) -> list[RunCell]:
         finished = set(run.done)

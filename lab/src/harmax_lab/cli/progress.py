@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -22,8 +21,7 @@ class ShowProgress:
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._bar: Progress | None = None
-        self._spoken = (-1.0, "")
-        self._settled = 0
+        self._spoken, self._heard = -1.0, ("", 0)
 
     def __enter__(self) -> "ShowProgress":
         if self._console.is_terminal:
@@ -32,9 +30,7 @@ class ShowProgress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -49,8 +45,7 @@ class ShowProgress:
             description = f"{words}  {event.message}".rstrip()
             self._bar.update(task, completed=event.fraction, description=description)
             return
-        now = time.monotonic()
-        settled = event.done + event.failed
-        if settled != self._settled or now - self._spoken[0] >= LINE_EVERY or self._spoken[1] != event.experiment:
+        now, news = time.monotonic(), (event.experiment, event.done + event.failed)
+        if news != self._heard or now - self._spoken >= LINE_EVERY:
             print(f"{words} ({event.fraction:.0%}) {event.message}".rstrip(), file=sys.stderr, flush=True)
-            self._spoken, self._settled = (now, event.experiment), settled
+            self._spoken, self._heard = now, news

@@ -18,22 +18,35 @@ from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import Run
 
 
-@dataclass(frozen=True)
-class RunExperiment:
-    """Run one experiment, or what is left of it. Finished cells are never run twice."""
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """What both verbs are told."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """An experiment; `harmax list` shows them."""
     smoke: bool = False
-    """Only check that everything works, in seconds."""
+    """Only check that everything works; an experiment takes seconds."""
     full: bool = False
-    """The paper's full setting instead of the quick one."""
-    seeds: str | None = None
-    """Seeds other than the profile's: how many (5), or which ones (3,7,9)."""
+    """The paper's full settings instead of the quick ones."""
     folder: Path = Path("runs")
     """Where run folders live."""
     device: str | None = None
     """Where to compute: cpu, cuda, cuda:1. Left out: a GPU where there is one and the experiment can use it."""
+
+    def profile(self) -> str:
+        """Return the profile that is asked for; refuse a folder that cannot be one."""
+        check_folder(self.folder)
+        if self.smoke and self.full:
+            raise ValueError("`--smoke` and `--full` exclude each other; give one of them.")
+        return "smoke" if self.smoke else "full" if self.full else "quick"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunExperiment(Flags):
+    """Run one experiment, or what is left of it. Finished cells are never run twice."""
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """An experiment; `harmax list` shows them."""
+    seeds: str | None = None
+    """Seeds other than the profile's: how many (5), or which ones (3,7,9)."""
     cells: str | None = None
     """Run only cells with these fields (dataset=cifar10,stage=final; * is anything). Processes can share a run so."""
     engine: str = "local"
@@ -44,8 +57,7 @@ class RunExperiment:
     def __call__(self) -> int:
         """Run, and print the verdicts."""
         with checking_usage():
-            check_folder(self.folder)
-            profile = profile_of(self.smoke, self.full)
+            profile = self.profile()
             seeds = parse_seeds(self.seeds)
             experiment = find_experiment(self.name)
             spec = experiment.resolve(profile, seeds)
@@ -72,24 +84,14 @@ class RunExperiment:
         return 1 if result.failed or result.damaged else 0
 
 
-@dataclass(frozen=True)
-class Reproduce:
+@dataclass(frozen=True, kw_only=True)
+class Reproduce(Flags):
     """Run the quick profile of every experiment, then write the report; its path is printed last."""
-
-    smoke: bool = False
-    """Only check that everything works."""
-    full: bool = False
-    """The paper's full settings instead of the quick ones."""
-    folder: Path = Path("runs")
-    """Where run folders live."""
-    device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1. Left out: a GPU where there is one and the experiment can use it."""
 
     def __call__(self) -> int:
         """Run everything, and print verdicts and the report's path."""
         with checking_usage():
-            check_folder(self.folder)
-            profile = profile_of(self.smoke, self.full)
+            profile = self.profile()
             choose_device(self.device)
             for experiment in EXPERIMENTS.values():
                 experiment.resolve(profile)  # which looks for data sets: better refused now than between two runs
@@ -115,13 +117,6 @@ class Reproduce:
             status = 1 if result.failed or result.damaged else status
         print(write_report(EXPERIMENTS.values(), self.folder).path)
         return status
-
-
-def profile_of(smoke: bool, full: bool) -> str:
-    """Return the profile that the two flags ask for."""
-    if smoke and full:
-        raise ValueError("`--smoke` and `--full` exclude each other; give one of them.")
-    return "smoke" if smoke else "full" if full else "quick"
 
 
 def complain(run: Run) -> None:

@@ -1,8 +1,10 @@
 """Hundreds of small models trained as one: `Ensemble` holds them, `fit` trains them.
 
-stack.py puts parameters together, step.py has the mathematics, trace.py turns it into a graph, batches.py shuffles,
-trainer.py runs epochs on a device, parts.py cuts what is too large, fit.py trains one ensemble or several side by side,
-worker.py uses the other cores. plain.py is the specification: one run, one step after the other.
+stack.py stacks parameters. step.py has the mathematics of a step, and trace.py turns it into a graph. batches.py
+shuffles. trainer.py runs epochs on a device. parts.py splits what does not fit into memory. fit.py trains one ensemble
+or several, worker.py does so in other processes. rows.py is a plain loop for models that are smaller still.
+
+The specification is `lab/tests/ensemble/plain.py`: it trains one run, one step after the other.
 """
 
 from harmax_lab.ensemble.fit import fit, fit_all

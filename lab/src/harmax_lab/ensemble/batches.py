@@ -1,6 +1,6 @@
-"""The data of all runs on the device, and each epoch's batches, as a function of keys."""
+"""The data of all runs on the device, and the batches of each epoch as a function of keys."""
 
-# S runs, N training rows, M test rows, B batch, T tokens, P steps an epoch
+# S runs, N training rows, M test rows, B batch, T tokens, P steps per epoch
 
 import math
 from collections.abc import Sequence
@@ -9,56 +9,60 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from harmax_lab.ensemble.plan import Rows
+from harmax_lab.ensemble.stack import Ensemble
 from harmax_lab.ensemble.step import Batch
 from harmax_lab.models.random import derive_key, random_bits
+from harmax_lab.tasks import Split
 
 ORDER, DROPOUT, TEST = range(3)  # what a run's keys are for
 
 
 class Data(NamedTuple):
-    """Rows of all runs, padded to the longest, and how many each run has; a key a run and purpose."""
+    """Rows of all runs, padded to the longest run."""
 
     train: Tensor
     """(S, N, T + 1)."""
     train_rows: Tensor
-    """(S, 1)."""
+    """Number of rows of each run, (S, 1)."""
     epochs: Tensor
-    """After which a run has no more batches, (S, 1)."""
+    """Number of epochs of each run, (S, 1)."""
     test: Batch
     keys: Tensor
-    """(3, S)."""
+    """One key per purpose and run, (3, S)."""
 
 
-def check_splits(splits: Sequence[Rows], runs: int) -> None:
-    """Raise unless there is one data set for each run, with rows on both sides, all with as many tokens."""
+def check_splits(splits: Sequence[Split], ensemble: Ensemble) -> None:
+    """Raise unless each run has a data set with rows on both sides, as many tokens per row, and its vocabulary."""
+    runs = len(ensemble)
     if len(splits) != runs:
         raise ValueError(f"`splits` must be one for each of {runs} runs, got {len(splits)}; repeat one to share it.")
-    for number, split in enumerate(splits):
+    for number, (split, model) in enumerate(zip(splits, ensemble, strict=True)):
         for side in ("train", "test"):
             rows = getattr(split, side)
             if rows.ndim != 2 or not len(rows) or rows.shape[1] != splits[0].train.shape[1]:
                 raise ValueError(
                     f"`splits[{number}].{side}` must have one row or more of {splits[0].train.shape[1]} tokens, as in "
-                    f"the other runs, got shape {rows.shape}; change the train fraction, or train it apart."
+                    f"the other runs, got shape {rows.shape}; change the train fraction, or train it separately."
                 )
             if rows.min() < 0 or rows.max() >= split.vocabulary:
                 raise ValueError(
                     f"`splits[{number}].{side}` must hold tokens from 0 to {split.vocabulary - 1}, got {rows.min()} to "
                     f"{rows.max()}; check the vocabulary."
                 )
-
-
-def steps_per_epoch(splits: Sequence[Rows], batch_size: int) -> list[int]:
-    """Return how many batches each run has."""
-    return [math.ceil(len(split.train) / batch_size) for split in splits]
+        embedded = len(model.get_parameter("embedding"))
+        if embedded != split.vocabulary:
+            raise ValueError(
+                f"`splits[{number}].vocabulary` must be {embedded}, the number of tokens that its model embeds, got "
+                f"{split.vocabulary}; build the model for its data."
+            )
 
 
 def load(
-    splits: Sequence[Rows], seeds: Sequence[int], epochs: Sequence[int], device: torch.device, dtype: torch.dtype
+    splits: Sequence[Split], seeds: Sequence[int], epochs: Sequence[int], device: torch.device, dtype: torch.dtype
 ) -> Data:
-    """Bring the rows of all runs to the device."""
+    """Move the rows of all runs to the device."""
     train, train_rows = _padded([split.train for split in splits])
     test, test_rows = _padded([split.test for split in splits])
     weight = (torch.arange(test.shape[1]) < test_rows).to(dtype)
@@ -70,17 +74,15 @@ def load(
 
 
 def _padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    stack = torch.zeros(len(rows), max(map(len, rows)), rows[0].shape[1], dtype=torch.int64)
-    for run, own in enumerate(rows):
-        stack[run, : len(own)] = torch.from_numpy(np.ascontiguousarray(own, dtype=np.int64))
-    return stack, torch.tensor([[len(own)] for own in rows])
+    tensors = [torch.from_numpy(np.ascontiguousarray(own, dtype=np.int64)) for own in rows]
+    return pad_sequence(tensors, batch_first=True), torch.tensor([[len(own)] for own in rows])
 
 
 def shuffled(data: Data, epoch: Tensor, batch_size: int, dtype: torch.dtype) -> Batch:
     """Return the batches of an epoch: rows (P, S, B, T + 1), weights (P, S, B), keys (P, S).
 
-    A run's order depends on its seed and the epoch alone: its own rows are sorted by random numbers of their own, and
-    padding comes last. `epoch` is a 0-d tensor, so that nothing waits for the device.
+    The order of a run depends only on its seed and the epoch: its rows are sorted by random numbers, and padding comes
+    last. `epoch` is a 0-d tensor, so that nothing waits for the device.
     """
     runs, longest, tokens = data.train.shape
     steps = math.ceil(longest / batch_size)

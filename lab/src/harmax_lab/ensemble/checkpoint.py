@@ -1,4 +1,4 @@
-"""The state of a training on disk, written whole or not at all."""
+"""The state of a training on disk."""
 
 import time
 import warnings
@@ -13,20 +13,20 @@ EVERY_SECONDS = 30.0
 
 
 class Checkpoint:
-    """One file that holds the last state; it is asked to save after every block and does so every half minute.
+    """One file with the last state.
 
     Args:
-        path: the file; its folder is made when first written.
+        path: of the file. Its folder is made when the file is first written.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._last = time.monotonic()
         with needs("run"):
-            import safetensors.torch  # noqa: F401  (before the work, not after half a minute of it)
+            import safetensors.torch  # noqa: F401  (a missing package must show before the work)
 
     def load(self) -> dict[str, Tensor] | None:
-        """Return what was saved last, or None; a file that cannot be read is told, and the training starts over."""
+        """Return what was saved last, or None. If the file cannot be read, warn and return None."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -40,7 +40,7 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to save again."""
+        """Whether the last state was saved long enough ago."""
         return time.monotonic() - self._last >= EVERY_SECONDS
 
     def save(self, tensors: dict[str, Tensor]) -> None:
@@ -51,5 +51,5 @@ class Checkpoint:
         self._last = time.monotonic()
 
     def remove(self) -> None:
-        """Forget it: the training is over."""
+        """Remove the file."""
         self.path.unlink(missing_ok=True)

@@ -1,34 +1,38 @@
-"""Training ensembles: one, or several side by side."""
+"""Training ensembles: one, or several at the same time."""
 
 import contextlib
 import itertools
+import queue
+import threading
 import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from harmax_lab.ensemble.parts import Job, Parts, outline, train_parts
-from harmax_lab.ensemble.plan import History, Plan, Rows
-from harmax_lab.ensemble.progress import Progress, TellProgress
+from harmax_lab.ensemble.plan import History, Plan
+from harmax_lab.ensemble.progress import Progress, ReportProgress
 from harmax_lab.ensemble.stack import Ensemble
-from harmax_lab.ensemble.worker import Worker, train_in_processes
+from harmax_lab.ensemble.worker import Worker
+from harmax_lab.tasks import Split
 
 
 def fit(
     ensemble: Ensemble,
-    splits: Sequence[Rows],
+    splits: Sequence[Split],
     plan: Plan,
     *,
-    progress: TellProgress | None = None,
+    progress: ReportProgress | None = None,
     checkpoint: Path | str | None = None,
 ) -> History:
-    """Train all runs of an ensemble as one; each ends where it would have ended alone.
+    """Train all runs of an ensemble as one. Each run gives the result that it would give alone.
 
     Args:
-        ensemble: the models; their parameters are changed at the end.
-        splits: the data of each run, as `harmax.data.make_split` gives it.
+        ensemble: the models, whose parameters are changed at the end.
+        splits: the data of each run, as `harmax_lab.tasks.make_split` returns it.
         plan: how to train.
-        progress: called now and then with the fraction done and a few words.
-        checkpoint: a folder for the state on the way; a later call with the same arguments goes on from there.
+        progress: called from time to time with the fraction that is done and a short message.
+        checkpoint: a folder for the state. After an interrupt, a call with the same arguments continues from it.
 
     >>> from harmax_lab.tasks import find_task, make_split
     >>> from harmax_lab.models import MLP
@@ -45,7 +49,7 @@ def fit(
 def fit_all(
     jobs: Sequence[Job],
     *,
-    progress: TellProgress | None = None,
+    progress: ReportProgress | None = None,
     checkpoint: Path | str | None = None,
     workers: int = 1,
     ahead: Iterable[Job] = (),
@@ -53,57 +57,78 @@ def fit_all(
     """Train several ensembles, side by side on a GPU or in several processes, and yield each as soon as it is done.
 
     Args:
-        jobs: what to train; runs that can share an ensemble should, since side by side is second best.
-        progress: called now and then with the fraction done and a few words.
-        checkpoint: a folder for the states on the way; that of a job goes when the next one is asked for, so store
-            what was yielded first, and give only what is left when you call again.
-        workers: processes; on a CPU they train, on a GPU they compile ahead. Models and data must be picklable.
-        ahead: what a later call will train: on a GPU, processes that have nothing else to do compile it meanwhile.
+        jobs: what to train. Runs that can share an ensemble should do so, which is faster than several ensembles.
+        progress: called from time to time with the fraction that is done and a short message.
+        checkpoint: a folder for the states. The state of a job is removed when the next result is asked for, so store
+            each result first. After an interrupt, call this again with the jobs that are left.
+        workers: number of processes. On a CPU they train, on a GPU they compile. Models and data must be picklable.
+        ahead: what a later call will train. On a GPU, idle processes compile it in advance.
     """
-    tell = Progress(jobs, progress)
-    on_gpu = any(job.ensemble.device.type == "cuda" for job in jobs)
-    if on_gpu:
-        yield from _fit_side_by_side(jobs, tell, checkpoint, workers, ahead)
+    report = Progress(jobs, progress)
+    if any(job.ensemble.device.type == "cuda" for job in jobs):
+        yield from _fit_side_by_side(jobs, report, checkpoint, workers, ahead)
     elif workers > 1 and len(jobs) > 1:
-        yield from _fit_in_processes(jobs, tell, checkpoint, min(workers, len(jobs)))
+        yield from _fit_in_processes(jobs, report, checkpoint, min(workers, len(jobs)))
     else:
         for number, job in enumerate(jobs):
             for parts in train_parts(job, checkpoint):
-                tell(number, parts.status())
+                report(number, parts.status())
             yield job, parts.history()
             parts.forget()
 
 
 def _fit_in_processes(
-    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int
+    jobs: Sequence[Job], report: Progress, checkpoint: Path | str | None, workers: int
 ) -> Iterator[tuple[Job, History]]:
-    where = None if checkpoint is None else str(checkpoint)
-    for number, (kind, content) in train_in_processes(jobs, workers, where):
-        if kind == "progress":
-            tell(number, content)
-            continue
-        history, states, kept = content
-        for model, state in zip(jobs[number].ensemble, states, strict=True):
-            model.load_state_dict(state)
-        yield jobs[number], history
-        for path in kept:
-            path.unlink(missing_ok=True)
+    """Train each job in a process of its own, `workers` of them at a time."""
+    messages: queue.SimpleQueue[tuple[int, str, Any]] = queue.SimpleQueue()
+    waiting, running = list(range(len(jobs))), dict[int, Worker]()
+
+    def listen(number: int, worker: Worker) -> None:
+        try:
+            for kind, content in worker.messages():
+                messages.put((number, kind, content))
+        except Exception as error:
+            messages.put((number, "failed", error))
+
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                number = waiting.pop(0)
+                running[number] = Worker("train", jobs[number], checkpoint, workers)
+                threading.Thread(target=listen, args=(number, running[number]), daemon=True).start()
+            number, kind, content = messages.get()
+            if kind == "failed":
+                raise content
+            if kind == "progress":
+                report(number, content)
+                continue
+            running.pop(number).process.wait()
+            history, states, kept = content
+            for model, state in zip(jobs[number].ensemble, states, strict=True):
+                model.load_state_dict(state)
+            yield jobs[number], history
+            for path in kept:
+                path.unlink(missing_ok=True)
+    finally:
+        for worker in running.values():
+            worker.stop()
 
 
 def _fit_side_by_side(
-    jobs: Sequence[Job], tell: Progress, checkpoint: Path | str | None, workers: int, ahead: Iterable[Job] = ()
+    jobs: Sequence[Job], report: Progress, checkpoint: Path | str | None, workers: int, ahead: Iterable[Job] = ()
 ) -> Iterator[tuple[Job, History]]:
-    """Train on a GPU: small ensembles leave most of it idle, so all that are compiled take their turns.
+    """Train on a GPU. One small ensemble leaves most of it idle, so all compiled ensembles train in turns.
 
-    One that fails does not take the others along: its error is raised when they are done. One that found no memory
-    beside the others, or beside the compilers, has a second try then.
+    The error of one ensemble is raised after the others are done. If an ensemble ran out of memory, it gets a second
+    try then, when nothing else uses memory.
     """
     active: dict[int, Parts] = {}
     left, postponed, second = len(jobs), list[int](), set[int]()
     errors: list[Exception] = []
 
     def failed(number: int, error: Exception) -> None:
-        if _is_want_of_memory(error) and number not in second:
+        if _is_out_of_memory(error) and number not in second:
             postponed.append(number)
         else:
             errors.append(error)
@@ -118,11 +143,11 @@ def _fit_side_by_side(
                 second.add(begun)
             if begun is not None:
                 try:
-                    # The others have a block of epochs to go on with meanwhile.
+                    # Meanwhile the GPU trains a block of epochs of each other ensemble.
                     active[begun] = Parts(jobs[begun], checkpoint)
                 except Exception as error:
                     failed(begun, error)
-            advanced = [number for number, one in active.items() if one.ready]
+            advanced = [number for number, one in active.items() if one.trainer.ready]
             for number in advanced:
                 try:
                     done = active[number].advance()
@@ -130,31 +155,30 @@ def _fit_side_by_side(
                     failed(number, error)
                     del active[number]
                     continue
-                tell(number, active[number].status())
+                report(number, active[number].status())
                 if done:
                     parts = active.pop(number)
                     yield jobs[number], parts.history()
                     parts.forget()
-                    del parts  # its memory is for what begins next
+                    del parts  # the next ensemble needs its memory
             if begun is None and not advanced:
                 time.sleep(0.002)
     if errors:
-        errors[0].add_note(f"{len(errors)} of {len(jobs)} ensembles could not be trained; the others are.")
+        errors[0].add_note(f"{len(errors)} of {len(jobs)} ensembles could not be trained. The others were.")
         raise errors[0]
 
 
-def _is_want_of_memory(error: Exception) -> bool:
-    # CUDA's own error, unlike that of torch's allocator, has no class of its own.
+def _is_out_of_memory(error: Exception) -> bool:
+    # torch's allocator has a class for this error, CUDA has not.
     return isinstance(error, MemoryError) or "out of memory" in str(error)
 
 
 def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> Generator[int | None]:
-    """Compile jobs in processes, some at a time, into torch's cache on disk; yield their numbers, None in between.
+    """Compile jobs in processes and yield the number of each job when it is compiled, or None if none is yet.
 
-    When all are on their way, those of a later call are next, without a word.
-
-    Compilation keeps one core busy for as long as a small training takes; read from the cache it is a matter of
-    seconds. A process that fails has only not helped.
+    The compiled code comes back through torch's cache on disk, which takes seconds to read. Compiling takes as long as
+    a short training and uses one core. If a process fails, its job is compiled later by this process. When no job is
+    left to start, the jobs of a later call are compiled, and their numbers are not yielded.
     """
     if workers <= 1:
         yield from range(len(jobs))
@@ -162,15 +186,15 @@ def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> 
     waiting, running = list(range(len(jobs))), dict[int, Worker]()
     later, numbers = iter(ahead), itertools.count(len(jobs))
     if len(jobs) == 1:
-        yield waiting.pop(0)  # nothing else to do meanwhile
+        yield waiting.pop(0)  # this process would only wait
     try:
         while True:
-            # One a turn: what comes later may have to be built first, and others wait to be trained on.
+            # One process per turn, because building a job takes time in which nothing is trained.
             if len(running) < workers and waiting:
                 number = waiting.pop(0)
                 running[number] = Worker("compile", outline(jobs[number]))
             elif len(running) < workers:
-                with contextlib.suppress(Exception):  # the end, or an error that its own call will meet again
+                with contextlib.suppress(Exception):  # no job is left, or an error that the later call will raise
                     running[next(numbers)] = Worker("compile", outline(next(later)))
             if not running:
                 return

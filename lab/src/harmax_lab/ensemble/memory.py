@@ -1,4 +1,4 @@
-"""How much memory there is, and how many runs it holds."""
+"""How much memory is free."""
 
 import os
 
@@ -8,10 +8,10 @@ from harmax.environment import cores
 
 
 def free_bytes(device: torch.device) -> int:
-    """Return the bytes that can still be taken on a device."""
+    """Return how many bytes are free on a device."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        # What torch's allocator holds but does not use is free too.
+        # Memory that torch's allocator holds but does not use is free too.
         return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     try:
         with open("/proc/meminfo") as lines:
@@ -20,13 +20,12 @@ def free_bytes(device: torch.device) -> int:
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     if "HARMAX_CORES" not in os.environ:
         return free
-    # Who was given some of the cores was given as much of the memory: others have the rest.
-    there = max(os.cpu_count() or 1, cores())
-    return free * cores() // there
+    # A process that may use only some of the cores may use the same share of the memory.
+    return free * cores() // max(os.cpu_count() or 1, cores())
 
 
 def in_words(size: int) -> str:
-    """Return a size that a person can read.
+    """Write a number of bytes in MiB or GiB.
 
     >>> in_words(3 * 2**30)
     '3.0 GiB'

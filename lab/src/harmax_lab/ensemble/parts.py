@@ -1,6 +1,7 @@
-"""One job: an ensemble that may have to be cut to fit into memory, its checkpoints, and its history in one piece."""
+"""One job: an ensemble that may have to be split to fit into memory, its checkpoints, and its whole history."""
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,26 +13,27 @@ from torch import nn
 
 from harmax_lab.ensemble.checkpoint import Checkpoint
 from harmax_lab.ensemble.memory import free_bytes, in_words
-from harmax_lab.ensemble.plan import CURVES, PER_RUN, History, Plan, Rows
+from harmax_lab.ensemble.plan import CURVES, PER_RUN, History, Plan
 from harmax_lab.ensemble.stack import Ensemble
 from harmax_lab.ensemble.trainer import Trainer
+from harmax_lab.tasks import Split
 
 
 class Job(NamedTuple):
-    """One ensemble, the data of its runs, and what to do with it."""
+    """One ensemble, the data of its runs, and how to train it."""
 
     ensemble: Ensemble
-    splits: Sequence[Rows]
+    splits: Sequence[Split]
     plan: Plan
 
 
 def outline(job: Job) -> Job:
-    """Return a job of the same shapes that is quickly sent to a process which only compiles it.
+    """Return a job of the same shapes for a process that only compiles it.
 
-    One model and one split stand for all of their size: what is the same object is sent once.
+    One model and one split stand for all of the same size, because pickle sends the same object only once.
     """
     models: dict[int, nn.Module] = {}
-    splits: dict[tuple[int, ...], Rows] = {}
+    splits: dict[tuple[int, ...], Split] = {}
     twin = job.ensemble.part(range(len(job.ensemble)))
     twin.models = [models.setdefault(len(model.get_parameter("embedding")), model) for model in twin]
     same = [splits.setdefault((one.vocabulary, len(one.train), len(one.test)), one) for one in job.splits]
@@ -39,10 +41,10 @@ def outline(job: Job) -> Job:
 
 
 class Status(NamedTuple):
-    """How far a job is."""
+    """The progress of a job."""
 
     done: float
-    """Share of its epochs."""
+    """Share of its epochs that are trained."""
     epoch: int
     epochs: int
     accuracy: np.ndarray
@@ -50,12 +52,12 @@ class Status(NamedTuple):
 
 
 class Parts:
-    """One job, cut into ensembles that fit into memory and are trained one after the other.
+    """One job, split into ensembles that fit into memory and are trained one after the other.
 
     Args:
         job: what to train.
-        checkpoint: a folder for its state on the way.
-        sharers: how many jobs at once share the free memory.
+        checkpoint: a folder for its state.
+        sharers: number of jobs that share the free memory.
     """
 
     def __init__(self, job: Job, checkpoint: Path | str | None, sharers: int = 1) -> None:
@@ -63,19 +65,16 @@ class Parts:
         self.folder = None if checkpoint is None else Path(checkpoint)
         self.histories: list[History] = []
         self.checkpoints: list[Checkpoint] = []
-        first = Trainer(*job)
-        largest = _largest_that_fits(first, sharers)
-        runs = len(job.ensemble)
-        if largest >= runs:
-            self.waiting, self.trainer = [], first
-        else:
-            size = -(-runs // -(-runs // largest))
+        self.trainer = Trainer(*job)
+        largest, runs = _largest_that_fits(self.trainer, sharers), len(job.ensemble)
+        self.waiting: list[range] = []
+        if largest < runs:
+            size = math.ceil(runs / math.ceil(runs / largest))
             self.waiting = [range(start, min(start + size, runs)) for start in range(0, runs, size)]
             self.trainer = Trainer(*_part(job, self.waiting.pop(0)))
         self._begin()
 
     def _begin(self) -> None:
-        self.in_flight = False
         self.checkpoint = None
         if self.folder is not None:
             self.checkpoint = Checkpoint(self.folder / f"{_fingerprint(self.trainer)}.safetensors")
@@ -83,50 +82,43 @@ class Parts:
         self.trainer.start(self.checkpoint.load() if self.checkpoint else None)
 
     def status(self) -> Status:
-        """Return how far it is."""
+        """Return the progress."""
         trainer, longest = self.trainer, self.job.plan.longest
-        over = len(self.histories) - (trainer.done and not self.waiting)
-        fraction = (over * longest + trainer.epoch) / ((over + 1 + len(self.waiting)) * longest)
+        earlier = len(self.histories) - (trainer.done and not self.waiting)
+        fraction = (earlier * longest + trainer.epoch) / ((earlier + 1 + len(self.waiting)) * longest)
         last = trainer.fetched[-1] if trainer.fetched else np.empty((0, 4, 0))
         accuracy = last[-1][CURVES.index("test_accuracy")] if len(last) else np.empty(0)
         return Status(min(1.0, fraction), trainer.epoch, longest, accuracy)
 
-    @property
-    def ready(self) -> bool:
-        """Whether the block under way is done."""
-        return not self.in_flight or self.trainer.ready
-
     def advance(self) -> bool:
-        """Fetch the block under way, start the next; return whether the job is done."""
+        """Collect the current block and start the next one; return whether the job is done."""
         trainer = self.trainer
-        if self.in_flight:
+        if trainer.in_flight:
             trainer.collect()
-            self.in_flight = False
             if self.checkpoint and self.checkpoint.due and not trainer.done:
                 self.checkpoint.save(trainer.saved())
         if not trainer.done:
             trainer.enqueue()
-            self.in_flight = True
             return False
         self.histories.append(trainer.finish())
         if not self.waiting:
             return True
         if self.checkpoint:
-            # So that an interrupt does not cost the parts that are done.
+            # So that an interrupt does not lose the finished parts.
             self.checkpoint.save(trainer.saved())
         self.trainer = Trainer(*_part(self.job, self.waiting.pop(0)))
-        # The memory was cut for one part at a time: the last one's must be free before the next one's is taken.
+        # Memory is planned for one part at a time, so that of the last part must be free before the next part begins.
         del trainer
         self._begin()
         return False
 
     def forget(self) -> None:
-        """Remove what was kept for a resume: call it when the results are safe."""
+        """Remove the checkpoints. Call it when the results are stored."""
         for checkpoint in self.checkpoints:
             checkpoint.remove()
 
     def history(self) -> History:
-        """Put the parts together."""
+        """Return the history of all parts."""
         parts, first = self.histories, self.histories[0]
         if len(parts) == 1:
             return first
@@ -152,7 +144,7 @@ def _longer(curve: np.ndarray, parts: Sequence[History]) -> np.ndarray:
 
 
 def _widened(part: History, epochs: Sequence[int], parts: Sequence[History]) -> np.ndarray:
-    """Give a part's snapshots the rows and the epochs of all parts together."""
+    """Return the snapshots of a part with the rows and epochs of all parts."""
     rows = max(other.snapshots.shape[2] for other in parts) - part.snapshots.shape[2]
     taken = np.searchsorted(part.snapshot_epochs, np.minimum(epochs, part.epochs.max())).astype(int)
     return np.pad(part.snapshots[:, taken], ((0, 0), (0, 0), (0, rows), (0, 0)))
@@ -165,30 +157,29 @@ def _part(job: Job, runs: Sequence[int]) -> Job:
 
     own: dict[str, Any] = {name: chosen(name) for name in PER_RUN}
     plan = replace(job.plan, snapshots=(), **own)
-    # A part that is done early stands still from then on.
+    # After its last epoch, a part does not change.
     plan = replace(plan, snapshots=sorted({min(epoch, plan.longest) for epoch in job.plan.snapshots}))
     return Job(job.ensemble.part(runs), [job.splits[run] for run in runs], plan)
 
 
 def _largest_that_fits(trainer: Trainer, sharers: int) -> int:
-    """Return how many runs of this kind fit into memory; raise where that is none, or too few without `split`."""
+    """Return how many runs fit into memory; raise MemoryError if none does, or not all without `split`."""
     plan, runs = trainer.plan, trainer.runs
     limit = free_bytes(trainer.device) * 9 // 10 // sharers if plan.memory is None else plan.memory
     needed = trainer.peak_bytes()
-    # All but a fixed part grows with the number of runs.
     growing = needed - trainer.fixed_bytes
     largest = min(runs, max(0, limit - trainer.fixed_bytes) * runs // growing)
     if largest < 1 or (largest < runs and not plan.split):
         advice = "use smaller batches or another device" if largest < 1 else f"take at most {largest}, or split=True"
         raise MemoryError(
-            f"the memory must hold {runs} runs, which take {in_words(needed)}, got {in_words(limit)} on "
+            f"the memory must hold {runs} runs, which need {in_words(needed)}, got {in_words(limit)} on "
             f"{trainer.device}: {largest} runs fit; {advice}."
         )
     return largest
 
 
 def _fingerprint(trainer: Trainer) -> str:
-    """Return a name for exactly this training: plan, seeds, device, data, models and their starting parameters."""
+    """Return a name for this training: a digest of plan, seeds, device, data, models and initial parameters."""
     ensemble = trainer.ensemble
     plan = {name: value for name, value in asdict(trainer.plan).items() if name not in ("memory", "split")}
     plan["snapshots"] = list(trainer.plan.snapshots)
@@ -203,8 +194,8 @@ def _fingerprint(trainer: Trainer) -> str:
     return digest.hexdigest()[:16]
 
 
-def train_parts(job: Job, checkpoint: Path | str | None, sharers: int = 1) -> "Iterator[Parts]":
-    """Train one job block by block on this process's one thread: small operations only lose time between threads."""
+def train_parts(job: Job, checkpoint: Path | str | None, sharers: int = 1) -> Iterator[Parts]:
+    """Train one job and yield after each block. One thread is used, because small operations are slower on several."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,11 +1,11 @@
-"""What to do with an ensemble, and what comes back."""
+"""`Plan`: how to train an ensemble. `History`: what training returns."""
 
 # S runs, E epochs, K snapshots, V vocabulary, D width
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,78 +13,48 @@ PerRun = float | Sequence[float]
 PER_RUN = ("epochs", "learning_rate", "weight_decay", "exponent")
 """Settings of a plan that may differ between runs."""
 CURVES = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
-"""Names of a history's curves, in the order in which they are computed."""
-
-
-class Rows(Protocol):
-    """The data of one run: what `harmax.data.Split` has."""
-
-    @property
-    def train(self) -> np.ndarray:
-        """Questions with their answers last, (N, T + 1)."""
-
-    @property
-    def test(self) -> np.ndarray:
-        """The same for the test, (M, T + 1)."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Tokens, which are the classes too."""
+"""Names of the curves of a history, in the order in which they are computed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How runs are trained: AdamW on batches, shuffled anew every epoch, the last and smaller batch kept.
+    """How to train: AdamW on batches that are shuffled in every epoch. The last batch may be smaller.
 
-    `epochs`, `learning_rate`, `weight_decay` and `exponent` are one number for all runs, or a sequence, one a run.
+    `epochs`, `learning_rate`, `weight_decay` and `exponent` are one number for all runs, or a sequence with one number
+    per run.
     """
 
     epochs: int | Sequence[int]
-    """How many; with one number a run, those that are done stand still until the last one is."""
+    """Runs with fewer epochs stop earlier and wait for the others."""
     batch_size: int = 32
     learning_rate: PerRun = 2e-3
     weight_decay: PerRun = 1e-2
     exponent: PerRun | None = None
-    """Replaces the exponent of a harmonic head; None keeps the one it was built with."""
+    """Replaces the exponent of a harmonic head; None keeps it."""
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = 1e-8
     penalty: float = 0.0
     """Factor of the authors' embedding penalty: the mean over dimensions of the root mean square over tokens."""
     dropout_in_tests: bool = False
-    """Leave dropout on when testing, as the authors' code does."""
+    """Whether dropout stays on in tests, as in the authors' code."""
     snapshots: Sequence[int] = ()
-    """Numbers of finished epochs after which the embedding is kept; 0 is before training."""
+    """The embedding is kept after these numbers of epochs; 0 is before training."""
     evaluate: bool = True
-    """Test after every epoch; without, the test's curves are NaN."""
+    """Whether to test after every epoch. If not, the test's curves are NaN."""
     compile: bool | None = None
-    """Whether to use torch.compile; None: where the steps are enough to pay for it."""
+    """Whether to use torch.compile; None: if there are enough steps to make it worthwhile."""
     split: bool = True
-    """Train in several parts, one after the other, where the memory does not hold all runs; without, raise instead."""
+    """Whether to train in several parts, one after the other, if not all runs fit into memory. If not, raise."""
     memory: int | None = None
-    """Bytes that may be used; None: what is free."""
+    """Bytes that may be used; None: all that are free."""
 
     def __post_init__(self) -> None:
-        whole = {"epochs": 1, "batch_size": 1}
-        for name, least in {**whole, "learning_rate": 0, "weight_decay": 0, "exponent": 0, "penalty": 0}.items():
-            # Arrays too: a row of learning rates is likely to be numpy's linspace.
-            given = getattr(self, name)
-            given = given.tolist() if hasattr(given, "tolist") else given
-            several = isinstance(given, Sequence)
-            values = tuple(given) if several else () if given is None else (given,)
-            object.__setattr__(self, name, values if several else given)
-            if given is not None and not values:
-                raise ValueError(f"`{name}` must be one number or one a run, got none; leave it out or fill it.")
-            for value in values:
-                if not (math.isfinite(value) and value >= least and (name not in whole or value == int(value))):
-                    kind = "a whole number" if name in whole else "finite"
-                    raise ValueError(f"`{name}` must be {kind} and at least {least}, got {value}; give such numbers.")
-            if name in whole:
-                # 1e4 is how one writes ten thousand epochs.
-                counts = tuple(map(int, values))
-                object.__setattr__(self, name, counts if several else counts[0])
+        least = {"epochs": 1, "batch_size": 1, "learning_rate": 0, "weight_decay": 0, "exponent": 0, "penalty": 0}
+        for name, bound in least.items():
+            object.__setattr__(self, name, _checked(name, getattr(self, name), bound, whole=bound == 1))
         if not all(0 <= beta < 1 for beta in self.betas) or not self.epsilon > 0:
             raise ValueError(
-                f"`betas` must lie in 0 .. 1, without 1, and `epsilon` above 0, got {self.betas} and {self.epsilon}."
+                f"`betas` must be at least 0 and below 1, and `epsilon` above 0, got {self.betas} and {self.epsilon}."
             )
         outside = [epoch for epoch in self.snapshots if not (0 <= epoch <= self.longest and epoch == int(epoch))]
         if outside:
@@ -92,57 +62,71 @@ class Plan:
 
     @property
     def longest(self) -> int:
-        """Epochs of the run with the most of them."""
+        """The largest number of epochs of a run."""
         return max(self.epochs) if isinstance(self.epochs, Sequence) else self.epochs
 
     def per_run(self, name: str, runs: int) -> list[float]:
-        """Return one value of a setting for each run."""
+        """Return the values of a setting, one per run."""
         value = getattr(self, name)
         if not isinstance(value, Sequence):
             return [float(value)] * runs
         if len(value) != runs:
-            raise ValueError(
-                f"`{name}` must be one number or {runs}, one for each run, got {len(value)}; give one for each run."
-            )
+            raise ValueError(f"`{name}` must be one number or {runs}, one per run, got {len(value)}; give one per run.")
         return [float(entry) for entry in value]
+
+
+def _checked(name: str, given: Any, least: int, *, whole: bool) -> Any:
+    """Return a setting: a number, or a tuple with a number per run; raise ValueError if a number is out of range."""
+    given = given.tolist() if hasattr(given, "tolist") else given  # numpy's linspace, for example
+    several = isinstance(given, Sequence)
+    values = tuple(given) if several else () if given is None else (given,)
+    if given is not None and not values:
+        raise ValueError(f"`{name}` must be one number or one per run, got none; leave it out or fill it.")
+    for value in values:
+        if not (math.isfinite(value) and value >= least and (not whole or value == int(value))):
+            kind = "a whole number" if whole else "finite"
+            raise ValueError(f"`{name}` must be {kind} and at least {least}, got {value}; give such numbers.")
+    if whole:
+        values = tuple(map(int, values))  # people write 1e4 for ten thousand epochs
+    return values if several else next(iter(values), None)
 
 
 @dataclass(frozen=True)
 class History:
-    """Curves with one value an epoch, and the embeddings kept on the way.
+    """Curves with one value per epoch, and snapshots of the embeddings.
 
-    After its last epoch a run that has fewer than others has NaN in its curves, and its final embedding in snapshots.
+    After the last epoch of a run its curves are NaN, and its snapshots show the final embedding.
     """
 
     train_loss: np.ndarray
-    """What is minimized, margins and pairs included (`harmax_lab.losses`): mean over the epoch's batches, each
+    """What is minimized, including margins and pairs (`harmax_lab.losses`): the mean over the batches of an epoch, each
     before its update, (S, E)."""
     train_accuracy: np.ndarray
-    """Share of right answers in the same batches, (S, E)."""
+    """Share of right answers in these batches, (S, E)."""
     test_loss: np.ndarray
-    """Cross-entropy of the logits that predict, after the epoch, (S, E)."""
+    """Cross-entropy of the predictions after the epoch, (S, E)."""
     test_accuracy: np.ndarray
     """After the epoch, (S, E)."""
     snapshots: np.ndarray
-    """Embeddings, (S, K, V, D); rows beyond a run's own vocabulary are 0."""
+    """Embeddings, (S, K, V, D). Rows beyond the vocabulary of a run are 0."""
     snapshot_epochs: np.ndarray
-    """Epochs that were finished when each snapshot was taken, (K,)."""
+    """Number of finished epochs at each snapshot, (K,)."""
     epochs: np.ndarray
     """Epochs of each run, (S,)."""
     waste: float = 0.0
-    """Share of all steps in which a run stands still, waiting for others with more rows or epochs."""
+    """Share of all steps in which a run waits for others with more rows or epochs."""
     compiled: bool = False
     seconds: float = field(default=0.0, compare=False)
-    """Time of training, compilation included."""
+    """Time of training and compilation."""
     setup_seconds: float = field(default=0.0, compare=False)
-    """Part of it spent on tracing and compiling."""
+    """The part of it that was spent on tracing and compiling."""
 
     @property
     def diverged_at(self) -> list[int | None]:
-        """For each run the first of its epochs whose loss is not finite."""
+        """For each run the first epoch whose loss is not finite, or None."""
         broken = ~np.isfinite(self.train_loss)
         if np.isfinite(self.test_loss).any():
-            # The last step's damage shows in the test alone.
+            # If the last step diverges, only the test shows it.
             broken |= ~np.isfinite(self.test_loss)
         broken &= np.arange(broken.shape[1]) < self.epochs[:, None]
         return [int(row.argmax()) if row.any() else None for row in broken]

@@ -1,4 +1,4 @@
-"""What a person who waits wants to know: how far, how good, how long."""
+"""Progress messages: what is done, how accurate the runs are, and the time that is left."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -7,12 +7,12 @@ import numpy as np
 
 from harmax_lab.ensemble.parts import Job, Status
 
-TellProgress = Callable[[float, str], None]
+ReportProgress = Callable[[float, str], None]
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def accuracy_bars(accuracy: Sequence[float] | np.ndarray, most: int = 40) -> str:
-    """Draw one bar a run, the higher the more accurate; of many runs, evenly spaced ones of the sorted list.
+    """Draw one bar per run, higher for a higher accuracy. Of many runs draw evenly spaced ones of the sorted list.
 
     >>> accuracy_bars([0.0, 0.5, 1.0])
     '▁▄█'
@@ -24,32 +24,33 @@ def accuracy_bars(accuracy: Sequence[float] | np.ndarray, most: int = 40) -> str
 
 
 class Progress:
-    """Says how far all jobs are: share of run-epochs, accuracy a run, time left."""
+    """Reports the progress of all jobs together."""
 
-    def __init__(self, jobs: Sequence[Job], tell: TellProgress | None) -> None:
-        self.tell = tell
+    def __init__(self, jobs: Sequence[Job], report: ReportProgress | None) -> None:
+        self.report = report
         self.weights = [len(job.ensemble) * job.plan.longest for job in jobs]
         self.done = [0.0] * len(jobs)
         self.start: tuple[float, float] | None = None
 
     def __call__(self, number: int, status: Status) -> None:
-        """Tell how far one job is now."""
+        """Report the progress of one job."""
         self.done[number] = self.weights[number] * status.done
         fraction = sum(self.done) / sum(self.weights)
         now = time.monotonic()
-        # Neither what was done in an earlier run nor compilation says anything about the speed.
+        # Earlier work and compilation must not count for the time that is left.
         if self.start is None:
             self.start = (now, fraction)
-        if self.tell is None or not len(status.accuracy):
+        if self.report is None or not len(status.accuracy):
             return
         since, before = self.start
-        left = (now - since) / (fraction - before) * (1 - fraction) if fraction > before else float("nan")
-        words = "" if left != left else f", {_duration(left)} left"
+        left = ""
+        if fraction > before:
+            left = f", {_duration((now - since) / (fraction - before) * (1 - fraction))} left"
         known = status.accuracy[np.isfinite(status.accuracy)]
         median = f" median {np.median(known):.2f}" if len(known) else ""
-        self.tell(
+        self.report(
             fraction,
-            f"epoch {status.epoch} of {status.epochs}, test accuracy {accuracy_bars(status.accuracy)}{median}{words}",
+            f"epoch {status.epoch} of {status.epochs}, test accuracy {accuracy_bars(status.accuracy)}{median}{left}",
         )
 
 

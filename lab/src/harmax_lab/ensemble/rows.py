@@ -1,8 +1,8 @@
 """One plain loop for stacks of small models on rows of numbers: several runs share their tensors and nothing else.
 
-`Ensemble` and `fit` train whole networks with compiled steps. This loop is for what is smaller still: a layer on
-pixels, a probe on features, a head in the plane. Losses are summed over runs and optimizers work element by element,
-so no run's numbers depend on the others.
+`Ensemble` and `fit` train whole networks with compiled steps. This loop is for smaller models: a layer on pixels, a
+probe on features, a head in the plane. Losses are summed over runs, and optimizers treat each element separately. So a
+run does not depend on the others.
 """
 
 # S runs, N rows, B rows of a batch
@@ -25,8 +25,8 @@ def descend(
     """Take one step per batch.
 
     Args:
-        batches: whatever `losses` takes.
-        losses: returns one loss per run. It may set the gradients itself and return losses that need none.
+        batches: arguments of `losses`.
+        losses: returns one loss per run. It may set the gradients itself and return losses without a graph.
         optimizer: of the stacked parameters.
         watch: called before each step is taken, with its number from 0 and the losses.
     """
@@ -40,12 +40,12 @@ def descend(
 
 
 class Record:
-    """Keeps tensors at some steps of `descend`, and reports progress: pass it as `watch`.
+    """Keeps tensors at some steps of `descend`, and reports progress. Pass it as `watch`.
 
     Args:
-        steps: at which to keep them.
-        tensors: returns them, given the losses.
-        progress: called every 250 steps with the fraction done and the message.
+        steps: at which tensors are kept.
+        tensors: returns the tensors to keep; it gets the losses.
+        progress: called every 250 steps with the fraction that is done and the message.
         message: for `progress`.
     """
 
@@ -61,29 +61,29 @@ class Record:
         self._wanted = set(steps)
 
     def __call__(self, step: int, losses: Tensor) -> None:
-        """Keep what is wanted of a step."""
+        """Keep the tensors of a step, if it is one of the steps."""
         if step in self._wanted:
             self._kept.append([tensor.detach().clone() for tensor in self._tensors(losses)])
         if step % 250 == 0:
             self._progress(step / max(self.steps[-1], 1), self._message)
 
     def stacked(self) -> list[Tensor]:
-        """Return each tensor over the kept steps, which come first."""
+        """Return each tensor of all kept steps; the steps are the first dimension."""
         return [torch.stack(series) for series in zip(*self._kept, strict=True)]
 
 
 def streams(seeds: Iterable[int]) -> list[torch.Generator]:
-    """Return a stream of random numbers per seed, alike on every device."""
+    """Return one generator per seed, on the CPU, so that its numbers do not depend on the device."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
 def orders(count: int, draws: Sequence[torch.Generator]) -> Tensor:
-    """Draw an order of so many rows from each stream, (S, N)."""
+    """Draw one random order of `count` rows from each generator, (S, N)."""
     return torch.stack([torch.randperm(count, generator=stream) for stream in draws])
 
 
 def keep_where(which_S: Tensor, kept: Iterable[Tensor], now: Iterable[Tensor]) -> None:
-    """Copy the parameters of some runs, whose dimensions come first, into what is kept."""
+    """Copy the parameters of the chosen runs into `kept`. Runs are the first dimensions of the parameters."""
     for best, present in zip(kept, now, strict=True):
         mask = which_S.reshape(*which_S.shape, *[1] * (best.ndim - which_S.ndim))
         best.copy_(torch.where(mask, present.detach(), best))

@@ -1,4 +1,4 @@
-"""Many models as one: their parameters stacked, smaller ones padded with zeros."""
+"""Many models as one: their parameters are stacked, and smaller ones are padded with zeros."""
 
 # S runs
 
@@ -16,14 +16,14 @@ Build = Callable[[], nn.Module]
 
 
 class Ensemble:
-    """Independent models of one kind, to be trained as one by `fit`; each stays an ordinary module.
+    """Independent models of one kind, which `fit` trains as one. Each of them stays an ordinary module.
 
     Args:
-        build: makes one model, or a sequence of such functions, one for each run. A model takes tokens (B, T) and a
-            key (a 0-d int64 tensor, or None for no dropout: `harmax_lab.models.random`) and gives logits (B, V); its
-            `embedding` is a parameter (V, D). The models of an ensemble may differ in V alone.
-        seeds: one for each run: its initialization, batch order and dropout.
-        device: where to train; None: a GPU where there is one.
+        build: a function that makes a model, or a sequence of such functions, one per run. A model takes tokens (B, T)
+            and a key (a 0-d int64 tensor of `harmax_lab.models.random`, or None for no dropout) and returns logits
+            (B, V). Its `embedding` is a parameter (V, D). The models of an ensemble may differ only in V.
+        seeds: one per run, for initialization, batch order and dropout.
+        device: where to train; None: on a GPU if there is one.
         dtype: of the parameters; None keeps that of the models.
 
     >>> from harmax_lab.models import MLP
@@ -41,17 +41,17 @@ class Ensemble:
         dtype: torch.dtype | None = None,
     ) -> None:
         if not len(seeds) or any(seed < 0 or seed != int(seed) for seed in seeds):
-            raise ValueError(f"`seeds` must be one or more non-negative integers, got {list(seeds)}; give one a run.")
+            raise ValueError(f"`seeds` must be one or more non-negative integers, got {list(seeds)}; give one per run.")
         builds = build if isinstance(build, Sequence) else [build] * len(seeds)
         if len(builds) != len(seeds):
-            raise ValueError(f"`build` must be one function or one a seed ({len(seeds)}), got {len(builds)}.")
+            raise ValueError(f"`build` must be one function or one per seed ({len(seeds)}), got {len(builds)}.")
         self.seeds = [int(seed) for seed in seeds]
         self.device = torch.device(choose_device(None if device is None else str(device)))
         self.models: list[nn.Module] = []
-        # What was drawn before must not change a run, nor a run what is drawn after.
+        # Runs must not depend on numbers drawn before, and must not change numbers drawn later.
         with torch.random.fork_rng(devices=[]):
             for seed, make in zip(self.seeds, builds, strict=True):
-                # Not torch.manual_seed, which seeds GPUs too.
+                # torch.manual_seed would seed GPUs too.
                 torch.default_generator.manual_seed(seed)
                 self.models.append(make().to(dtype=dtype))
         for model in self.models:
@@ -60,8 +60,8 @@ class Ensemble:
         for model in self.models:
             if (found := kind(model)) != first:
                 raise ValueError(
-                    "`build` must give models of one kind, which may differ in their vocabulary alone, got "
-                    f"{sorted(set(found) ^ set(first))}; put them into ensembles of their own (exponents: `Plan`)."
+                    "`build` must give models of one kind, which may differ only in their vocabulary, got "
+                    f"{sorted(set(found) ^ set(first))}; put others into separate ensembles (exponents into `Plan`)."
                 )
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Ensemble:
         return iter(self.models)
 
     def part(self, runs: Sequence[int]) -> "Ensemble":
-        """Return an ensemble of some of the runs; the models are shared, not copied."""
+        """Return an ensemble of some of the runs. The models are shared, not copied."""
         part = object.__new__(Ensemble)
         part.seeds, part.device = [self.seeds[run] for run in runs], self.device
         part.models = [self.models[run] for run in runs]
@@ -82,18 +82,14 @@ class Ensemble:
 
     @property
     def largest(self) -> nn.Module:
-        """The model with the most parameters: the others fit into its shapes."""
+        """The model with the most parameters. The others fit into its shapes."""
         return max(self.models, key=lambda model: sum(parameter.numel() for parameter in model.parameters()))
 
     def shapes(self) -> dict[str, torch.Size]:
         """Return the shape of each stacked parameter, (S, ...)."""
         found = [dict(model.named_parameters()) for model in self.models]
-        return {
-            name: torch.Size([len(found), *map(max, *(parameters[name].shape for parameters in found))])
-            if len(found) > 1
-            else torch.Size([1, *found[0][name].shape])
-            for name in found[0]
-        }
+        sizes = {name: zip(*(parameters[name].shape for parameters in found), strict=True) for name in found[0]}
+        return {name: torch.Size([len(found), *map(max, own)]) for name, own in sizes.items()}
 
     def stacked(self) -> dict[str, Tensor]:
         """Return the parameters of all runs on the device, (S, ...), padded with zeros."""
@@ -122,8 +118,8 @@ class Ensemble:
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise unless a model can be one of an ensemble."""
-    names = {name: parameter for name, parameter in model.named_parameters()}
+    """Raise if a model cannot be part of an ensemble."""
+    names = dict(model.named_parameters())
     if "embedding" not in names or names["embedding"].dim() != 2:
         raise ValueError(
             f"`build` must give models whose `embedding` is a parameter (V, D), got {type(model).__name__} with "
@@ -138,7 +134,7 @@ def check_model(model: nn.Module) -> None:
         if isinstance(module, LossHead) and module.reads_out and module.weight is names["embedding"]:
             raise ValueError(
                 f"`build` must give models whose {name}, a {type(module).__name__}, is not tied to the embedding, got "
-                "one that is: its weight is a read-out, which must not train the network; build them with tied=False."
+                "one that is: a weight that only reads out must not train the network; build them with tied=False."
             )
     types = {parameter.dtype for parameter in names.values()}
     if not types <= {torch.float32} and not types <= {torch.float64}:
@@ -148,8 +144,8 @@ def check_model(model: nn.Module) -> None:
 def kind(model: nn.Module) -> tuple[str, ...]:
     """Return what the models of an ensemble must have in common, as texts: parameters, modules, and their settings.
 
-    Sizes that are the vocabulary's are left out: rows of zeros and a mask over the classes make up for those. For
-    any other size zeros would not: a normalization would count them, and f(0) need not be 0.
+    Sizes that equal the vocabulary are left out, because rows of zeros and a mask over the classes make up for them. In
+    other sizes zeros would change the result: a normalization would count them, and f(0) need not be 0.
     """
     tokens = len(model.get_parameter("embedding"))
 
@@ -170,7 +166,7 @@ def kind(model: nn.Module) -> tuple[str, ...]:
 
 
 def exponent_names(model: nn.Module) -> list[str]:
-    """Return the names under which the exponents of a model's harmonic heads can be given from outside."""
+    """Return the names of the exponents of a model's harmonic heads; raise ValueError if there are none."""
     names = [
         f"{name}.exponent" if name else "exponent"
         for name, module in model.named_modules()

@@ -1,15 +1,15 @@
 """The mathematics of a training step and of a test, for all runs at once: plain functions of tensors.
 
-They are traced once (`torch.func` disappears on the way) and handed to torch.compile, or run as they are. A step is two
-of them, gradients and update, and not one: the update's lists of tensors are compiled to one kernel, whose parts run at
-the same time, and inductor lets one part compute what the others read. So everything that they read is finished before.
+They are traced once, which removes `torch.func`, and then compiled or run as they are. A step consists of two
+functions: gradients and update. The update of all tensors is compiled to one kernel, whose parts run at the same time.
+In a single function, inductor would let one part compute what others read.
 """
 
 # S runs, B rows, T tokens, V vocabulary
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,8 @@ from harmax_lab.ensemble.plan import Plan
 from harmax_lab.ensemble.stack import exponent_names, open_exponents
 from harmax_lab.losses import WithLoss
 
+F = TypeVar("F")
+
 
 class State(NamedTuple):
     """Everything that training changes, in place."""
@@ -28,13 +30,13 @@ class State(NamedTuple):
     first_moments: list[Tensor]
     second_moments: list[Tensor]
     updates: Tensor
-    """Updates each run has had, (S,)."""
+    """Number of updates of each run, (S,)."""
     sums: Tensor
-    """Of this epoch: batches' losses, batches, right answers, rows, (4, S)."""
+    """Sums over this epoch: losses of batches, batches, right answers, rows, (4, S)."""
 
 
 class Settings(NamedTuple):
-    """What differs between runs but stays the same throughout, (S,) each."""
+    """Constants that differ between runs, (S,) each."""
 
     learning_rate: Tensor
     weight_decay: Tensor
@@ -43,30 +45,34 @@ class Settings(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Rows with their answers last (S, B, T + 1), their weights (S, B): 1, or 0 for padding, and a key a run (S,)."""
+    """One batch per run."""
 
     rows: Tensor
+    """Questions with their answers last, (S, B, T + 1)."""
     weight: Tensor
+    """1, or 0 for padding, (S, B)."""
     key: Tensor
+    """(S,)."""
 
 
-class Functions(NamedTuple):
-    """The two halves of a training step, and a test: (2, S) loss and accuracy."""
+class Functions(NamedTuple, Generic[F]):
+    """The two halves of a training step, and a test."""
 
-    gradients: Callable[[State, Settings, Batch], list[Tensor]]
-    """Returns a gradient a parameter and last the factors of the update, (4, S), and counts the batch in the state."""
-    update: Callable[[State, list[Tensor]], None]
-    """Takes these, and changes parameters and moments."""
-    test: Callable[[State, Settings, Batch], Tensor]
+    gradients: F
+    """(state, settings, batch) to one gradient per parameter and, last, `factors_of`; counts the batch in the state."""
+    update: F
+    """(state, what `gradients` returned): changes parameters and moments."""
+    test: F
+    """(state, settings, batch) to loss and accuracy, (2, S)."""
 
 
-def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
-    """Write the step and the test for models shaped like `model`.
+def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions[Callable[..., Any]]:
+    """Return the step and the test for models of one kind.
 
     Args:
         model: the largest of the ensemble.
         plan: how to train.
-        padded: whether some runs have fewer classes than the model, which must then never win.
+        padded: whether some runs have fewer classes than the model. Classes that a run does not have never win.
     """
     model = WithLoss(copy.deepcopy(model))
     names = [name for name, _ in model.named_parameters()]
@@ -81,7 +87,7 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
         key: Tensor | None,
         updates: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Mean loss over the rows that count, and the number of right answers among them; a test has no `updates`."""
+        """Return the mean loss of the rows and the number of right answers, without padding. Tests give no updates."""
         given = {**dict(zip(names, parameters, strict=True)), **dict.fromkeys(exponents, settings.exponent)}
         target_B = batch.rows[..., -1]
         options = {
@@ -132,12 +138,13 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions:
 
 
 def factors_of(updates: Tensor, active: Tensor, settings: Settings, plan: Plan) -> Tensor:
-    """Return what differs between runs in their next update, (4, S).
+    """Return the factors of the next update of each run, (4, S).
 
-    Whether a run is active, its learning rate and its spread with Adam's corrections, and what weight decay leaves.
+    They are: whether the run is active, its learning rate and the factor of the second moments, both with Adam's bias
+    correction, and what weight decay leaves of the parameters.
     """
     first, second = plan.betas
-    # Before its first update a run has nothing to correct; 1 keeps the quotients finite.
+    # 1 keeps the quotients finite before the first update of a run.
     counted = updates.clamp(min=1)
     rate = active * settings.learning_rate / (1 - first**counted)
     spread = (1 - second**counted).rsqrt()
@@ -145,10 +152,9 @@ def factors_of(updates: Tensor, active: Tensor, settings: Settings, plan: Plan) 
 
 
 def adamw(state: State, gradients: Sequence[Tensor], factors: Tensor, plan: Plan) -> None:
-    """Update every run in place as `torch.optim.AdamW` would; runs that are not active stand still.
+    """Update every active run in place, as `torch.optim.AdamW` does. The factors of other runs change nothing.
 
-    On lists of tensors at once, which compile to one kernel instead of one a parameter. Standing still is a matter of
-    the factors (nothing decays, nothing is added), so that both kinds of run go the same way.
+    Operations on lists of tensors compile to one kernel instead of one per parameter.
     """
     first, second = plan.betas
     active, rate, spread, decay = factors.unbind()

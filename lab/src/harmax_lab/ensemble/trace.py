@@ -1,4 +1,4 @@
-"""From a function of tensors to a graph, its memory, and its compiled form."""
+"""Tracing a function of tensors: its graph, its memory, and its compiled form."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,16 +11,16 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 COMPILE_STEPS = 6000
-"""Steps from which compiling pays: both its time and what it saves a step grow with the number of operations."""
+"""Compiling pays from this number of steps: its time and the time it saves per step grow with the operations."""
 
 
 class Traced:
-    """A function written out as a graph of tensor operations for given shapes; the call takes the same nesting.
+    """A function as a graph of tensor operations for given shapes.
 
     Args:
         function: takes nested tuples of tensors.
         device: where it will run.
-        arguments: tensors on "meta" that have the shapes; no memory is taken for them.
+        arguments: tensors on "meta" with the shapes. They need no memory.
     """
 
     def __init__(self, function: Callable[..., Any], device: torch.device, *arguments: Any) -> None:
@@ -36,29 +36,27 @@ class Traced:
         self.compiled = False
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
+        """Run the graph. The arguments must be nested as those it was traced with."""
         with torch.no_grad():
             return self._call(*pytree.tree_leaves(arguments))
 
     def compile(self) -> None:
-        """Compile at the first call; where no compiler works, say so once and go on without.
+        """Compile at the first call. If no compiler works, warn once and run the graph as it is.
 
-        By inductor alone: dynamo has nothing to find in a graph, and would look again at every call.
+        Only inductor is used: dynamo would find nothing in a graph, but would check it at every call.
         """
 
         def first(*tensors: Tensor) -> Any:
             try:
                 with warnings.catch_warnings():
-                    # float32 products are meant.
+                    # Products are in float32 on purpose.
                     warnings.filterwarnings("ignore", "TensorFloat32")
                     compiled = _compile(self.graph, tensors)
             except Exception as error:
                 if not _is_compiler_error(error):
                     raise
-                warnings.warn(
-                    f"torch.compile failed ({_first_line(error)}); training goes on, several times slower.",
-                    stacklevel=2,
-                )
+                why = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+                warnings.warn(f"torch.compile failed ({why}); training goes on, several times slower.", stacklevel=2)
                 self._call, self.compiled = self.graph, False
             else:
                 self._call = compiled
@@ -71,7 +69,7 @@ class Traced:
         owner: dict[fx.Node, fx.Node] = {}
         last_use: dict[fx.Node, fx.Node] = {}
         for node in self.graph.graph.nodes:
-            # A view keeps alive what it looks at.
+            # A view keeps its base alive.
             owner[node] = owner[node.all_input_nodes[0]] if _is_view(node) else node
             for used in node.all_input_nodes:
                 last_use[owner[used]] = node
@@ -87,10 +85,10 @@ class Traced:
 
 
 def _compile(graph: fx.GraphModule, tensors: Sequence[Tensor]) -> Callable[..., Any]:
-    """Compile a graph for tensors of these shapes, or find on disk what was compiled for them before.
+    """Compile a graph for tensors of these shapes, or load its compiled form from disk.
 
-    Outside of a tracing inductor keeps its kernels on disk and nothing else; inside of one, shapes would be variables,
-    and the code slower, if they were not said to be fixed.
+    Without a tracing context, inductor stores only kernels on disk. Within one, it would make shapes variable, which is
+    slower, so they are marked as fixed.
     """
     import torch._inductor
     from torch._guards import TracingContext, tracing
@@ -104,13 +102,13 @@ def _compile(graph: fx.GraphModule, tensors: Sequence[Tensor]) -> Callable[..., 
 
 
 def _is_view(node: fx.Node) -> bool:
-    """Whether an operation returns memory of its first argument: a view of it, or itself, changed in place."""
+    """Return whether the result of an operation has the memory of its first argument (a view, or in place)."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(result.alias_info is not None for result in schema.returns)
 
 
 def _bytes(node: fx.Node) -> int:
-    """Bytes of a result; none for what was there before."""
+    """Return the bytes of a result; 0 for arguments and constants."""
     if node.op != "call_function":
         return 0
     values = pytree.tree_leaves(node.meta.get("val"))
@@ -118,15 +116,15 @@ def _bytes(node: fx.Node) -> int:
 
 
 def _options() -> dict[str, Any]:
-    """Options under which the same graph is compiled to the same additions every time, on a GPU too.
+    """Return options with which the same graph is always compiled to the same arithmetic, also on a GPU.
 
-    A kernel's shape decides the order of its sums and which products are fused with them, so none may be chosen by a
-    stopwatch. Of reductions in one piece the shape picked without one is poor: a block for each row, however short.
+    The shape of a kernel decides the order of its sums and which products are fused with them, so it must not depend on
+    timings. Without timings inductor chooses bad shapes for persistent reductions: one block per row, however short.
     """
     from torch._inductor import config
 
     options = {"triton.autotune_pointwise": False, "triton.persistent_reductions": False}
-    # Older versions have no such switch.
+    # Older versions do not have this option.
     return {**options, "deterministic": True} if hasattr(config, "deterministic") else options
 
 
@@ -134,7 +132,3 @@ def _is_compiler_error(error: Exception) -> bool:
     return type(error).__module__.startswith(("torch._inductor", "torch._dynamo", "triton")) or isinstance(
         error, (FileNotFoundError, ImportError)
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

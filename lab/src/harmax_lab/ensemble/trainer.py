@@ -1,37 +1,32 @@
-"""Training one ensemble: state on the device, epochs without a word to the host, curves fetched now and then."""
+"""Training one ensemble: the state stays on the device, and curves are fetched once per block of epochs."""
 
 # S runs, E epochs
 
+import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from harmax_lab.ensemble import batches
-from harmax_lab.ensemble.plan import CURVES, History, Plan, Rows
+from harmax_lab.ensemble.plan import CURVES, History, Plan
 from harmax_lab.ensemble.stack import Ensemble
 from harmax_lab.ensemble.step import Batch, Functions, Settings, State, make_functions
 from harmax_lab.ensemble.trace import COMPILE_STEPS, Traced
+from harmax_lab.tasks import Split
 
 BLOCK, GPU_BLOCK = 20, 200
-"""Epochs between two looks at the curves: short for a progress bar, but a GPU must not wait for the host."""
+"""Epochs per block. Few make a smooth progress bar, but a GPU must not wait for the host."""
 GPU_FIXED = 100 * 2**20
-"""Bytes that the libraries for matrix products take on a GPU, however few runs there are."""
-
-
-class TracedFunctions(NamedTuple):
-    """The halves of a step and the test, written out."""
-
-    gradients: Traced
-    update: Traced
-    test: Traced
+"""Bytes that the libraries for matrix products take on a GPU for any number of runs."""
 
 
 class Trainer:
-    """One ensemble in training; `start` moves it to the device, `enqueue` and `collect` go on by a block of epochs.
+    """One ensemble in training. `start` moves it to the device; `enqueue` and `collect` train a block of epochs.
 
     Args:
         ensemble: the models.
@@ -39,23 +34,18 @@ class Trainer:
         plan: how to train.
     """
 
-    def __init__(self, ensemble: Ensemble, splits: Sequence[Rows], plan: Plan) -> None:
-        batches.check_splits(splits, len(ensemble))
-        for run, (model, split) in enumerate(zip(ensemble, splits, strict=True)):
-            rows = len(model.get_parameter("embedding"))
-            if rows != split.vocabulary:
-                raise ValueError(
-                    f"`splits[{run}].vocabulary` must be {rows}, the tokens its model embeds, got "
-                    f"{split.vocabulary}; build the model for its data."
-                )
+    def __init__(self, ensemble: Ensemble, splits: Sequence[Split], plan: Plan) -> None:
+        batches.check_splits(splits, ensemble)
         self.ensemble, self.splits, self.plan = ensemble, splits, plan
         self.device, self.dtype, self.runs = ensemble.device, ensemble.dtype, len(ensemble)
-        steps = batches.steps_per_epoch(splits, plan.batch_size)
+        steps = [math.ceil(len(split.train) / plan.batch_size) for split in splits]
         self.steps = max(steps)
         self.epochs = [int(epochs) for epochs in plan.per_run("epochs", self.runs)]
         used = sum(own * epochs for own, epochs in zip(steps, self.epochs, strict=True))
         self.waste = 1 - used / (self.runs * self.steps * plan.longest)
-        self.epoch, self.block_epochs = 0, GPU_BLOCK if self.device.type == "cuda" else BLOCK
+        self.epoch, self._ahead = 0, 0
+        self._finished: torch.cuda.Event | None = None
+        self.block_epochs = GPU_BLOCK if self.device.type == "cuda" else BLOCK
         self.fetched: list[np.ndarray] = []
         self.snapshots: list[np.ndarray] = []
         self._wanted = sorted(set(plan.snapshots))
@@ -79,26 +69,23 @@ class Trainer:
     def _per_run(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, dtype=self.dtype, device=self.device)
 
-    def _traced(self, functions: Functions) -> "TracedFunctions":
-        """Write the functions out for the shapes of this ensemble, on tensors that take no memory."""
+    def _traced(self, functions: Functions[Callable[..., Any]]) -> Functions[Traced]:
+        """Trace the functions for the shapes of this ensemble, on tensors that take no memory."""
         shapes = self.ensemble.shapes()
         tokens = self.splits[0].train.shape[1]
 
-        def batch(rows: int) -> Batch:
-            return Batch(
-                torch.empty(self.runs, rows, tokens, dtype=torch.int64, device="meta"),
-                torch.empty(self.runs, rows, dtype=self.dtype, device="meta"),
-                torch.empty(self.runs, dtype=torch.int64, device="meta"),
-            )
+        def empty(*shape: int, dtype: torch.dtype = self.dtype) -> Tensor:
+            return torch.empty(*shape, dtype=dtype, device="meta")
 
-        def empty(*shape: int) -> Tensor:
-            return torch.empty(*shape, dtype=self.dtype, device="meta")
+        def batch(rows: int) -> Batch:
+            questions, key = empty(self.runs, rows, tokens, dtype=torch.int64), empty(self.runs, dtype=torch.int64)
+            return Batch(questions, empty(self.runs, rows), key)
 
         p, m, v = ([empty(*shape) for shape in shapes.values()] for _ in range(3))
         state = State(p, m, v, empty(self.runs), empty(4, self.runs))
         settings = Settings(*(empty(self.runs) for _ in Settings._fields))
         test_rows = max(len(split.test) for split in self.splits)
-        return TracedFunctions(
+        return Functions(
             Traced(functions.gradients, self.device, state, settings, batch(self.plan.batch_size)),
             Traced(functions.update, self.device, state, [*map(torch.empty_like, p), empty(4, self.runs)]),
             Traced(functions.test, self.device, state, settings, batch(test_rows)),
@@ -116,23 +103,23 @@ class Trainer:
         tokens = self.splits[0].train.shape[1]
         train = self.runs * self.steps * self.plan.batch_size
         test = self.runs * max(len(split.test) for split in self.splits)
-        # The rows, their shuffled copy and its transpose; order, random numbers and sorting; weights and keys.
+        # The rows, their shuffled copy and its transpose, the order, random numbers, sorting, weights and keys.
         data = 8 * train * (3 * tokens + 6) + 8 * test * (tokens + 1)
         curves = self.block_epochs * 4 * self.runs * item
-        # Parameters and two moments; their twins while compiled code writes new ones; the first epoch's safe copy.
+        # Parameters and two moments, the new ones that compiled code writes, and the copy made by `_warm_up`.
         state = 3 * parameters * (3 if self.device.type == "cuda" else 2)
-        snapshots = len(self._wanted) * self.ensemble.shapes()["embedding"].numel() * item if self._wanted else 0
+        snapshots = len(self._wanted) * self.ensemble.shapes()["embedding"].numel() * item
         gradients, update, test = (function.peak_bytes() for function in self.functions)
         work = max(gradients, parameters + update, test if self.plan.evaluate else 0)
         return self.fixed_bytes + state + data + curves + snapshots + work
 
     @property
     def fixed_bytes(self) -> int:
-        """Part of it that does not grow with the number of runs."""
+        """The part of `peak_bytes` that does not grow with the number of runs."""
         return GPU_FIXED if self.device.type == "cuda" else 0
 
     def start(self, resumed: Mapping[str, Tensor] | None = None) -> None:
-        """Move everything to the device; on a GPU record an epoch as a graph. `resumed` is what `saved` gave."""
+        """Move everything to the device; on a GPU record an epoch as a graph. `resumed` is what `saved` returned."""
         start = time.perf_counter()
         device, dtype = self.device, self.dtype
         self.data = batches.load(self.splits, self.ensemble.seeds, self.epochs, device, dtype)
@@ -152,14 +139,14 @@ class Trainer:
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(self.stream):
-            self._rehearse()
+            self._warm_up()
         self.setup_seconds += time.perf_counter() - start
 
     def _step(self, batch: Batch) -> None:
         self.functions.update(self.state, self.functions.gradients(self.state, self.settings, batch))
 
     def _epoch(self) -> None:
-        """Train one epoch, test, and write the curves' values into the block."""
+        """Train one epoch, test, and write the values of the curves into the block."""
         self.state.sums.zero_()
         epoch = batches.shuffled(self.data, self.counter, self.plan.batch_size, self.dtype)
         for step in range(self.steps):
@@ -174,14 +161,10 @@ class Trainer:
         self.counter.add_(1)
 
     def _tensors(self) -> list[Tensor]:
-        state = self.state
-        return [
-            *state.parameters, *state.first_moments, *state.second_moments, state.updates, state.sums,
-            self.counter, self.block,
-        ]  # fmt: skip
+        return [*pytree.tree_leaves(self.state), self.counter, self.block]
 
-    def _rehearse(self) -> None:
-        """Compile, and on a GPU record an epoch as one graph; what that changes is put back."""
+    def _warm_up(self) -> None:
+        """Compile, and on a GPU record an epoch as one graph. The state is restored afterwards."""
         before = [tensor.clone() for tensor in self._tensors()]
         epoch = batches.shuffled(self.data, self.counter, self.plan.batch_size, self.dtype)
         self._step(Batch(*(part[0] for part in epoch)))
@@ -196,38 +179,42 @@ class Trainer:
             tensor.copy_(saved)
 
     def enqueue(self) -> None:
-        """Start the next block of epochs; on a GPU this returns at once."""
+        """Start the next block of epochs. On a GPU this returns at once."""
         self._started = time.perf_counter()
         with torch.cuda.stream(self.stream):
             end = min(self.plan.longest, (self.epoch // self.block_epochs + 1) * self.block_epochs)
             self._ahead = end - self.epoch
             for epoch in range(self.epoch + 1, end + 1):
-                # Not one attribute for both: a method kept in its own object makes a cycle that holds all tensors.
+                # One attribute for both would hold a method of this object: a cycle that keeps all tensors alive.
                 if self._graph is None:
                     self._epoch()
                 else:
                     self._graph.replay()
                 if epoch in self._wanted:
                     self._keep_snapshot()
-            self._finished = torch.cuda.Event() if self.stream is not None else None
-            if self._finished is not None:
-                self._finished.record(self.stream)
+            if self.stream is not None:
+                self._finished = self.stream.record_event()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a block was started and not collected."""
+        return self._ahead > 0
 
     @property
     def ready(self) -> bool:
-        """Whether the block under way is done, so that `collect` need not wait."""
+        """Whether `collect` would not have to wait."""
         return self._finished is None or self._finished.query()
 
     def collect(self) -> None:
         """Wait for the block and fetch its curves and snapshots."""
         with torch.cuda.stream(self.stream):
             first = self.epoch % self.block_epochs
-            # A run that diverges in float64 leaves the range of float32 first.
+            # Runs that diverge in float64 leave the range of float32.
             with np.errstate(over="ignore"):
                 self.fetched.append(self.block[first : first + self._ahead].cpu().numpy().astype(np.float32))
                 self.snapshots.extend(tensor.cpu().numpy().astype(np.float32) for tensor in self._kept)
             self._kept.clear()
-        self.epoch += self._ahead
+        self.epoch, self._ahead = self.epoch + self._ahead, 0
         self.seconds += time.perf_counter() - self._started
 
     def _keep_snapshot(self) -> None:
@@ -239,14 +226,12 @@ class Trainer:
         return self.epoch >= self.plan.longest
 
     def saved(self) -> dict[str, Tensor]:
-        """Return everything needed to go on later, between two blocks."""
-        state = {f"state.{number}": tensor.cpu() for number, tensor in enumerate(self._tensors())}
-        kept = [*self.snapshots, *(tensor.cpu().numpy() for tensor in self._kept)]
+        """Return the state after a block, from which training can continue."""
         return {
-            **state,
+            **{f"state.{number}": tensor.cpu() for number, tensor in enumerate(self._tensors())},
             "epoch": torch.tensor(self.epoch),
-            "curves": torch.from_numpy(np.concatenate([*self.fetched, np.empty((0, 4, self.runs), np.float32)])),
-            **{f"snapshot.{number}": torch.from_numpy(np.ascontiguousarray(s)) for number, s in enumerate(kept)},
+            "curves": torch.from_numpy(np.concatenate(self.fetched)),
+            **{f"snapshot.{number}": torch.from_numpy(kept) for number, kept in enumerate(self.snapshots)},
         }
 
     def _restore(self, saved: Mapping[str, Tensor]) -> None:
@@ -263,8 +248,8 @@ class Trainer:
         curves = np.concatenate(self.fetched).transpose(1, 2, 0)
         epochs = np.array(self.epochs)
         curves = np.where(np.arange(curves.shape[2]) < epochs[:, None], curves, np.float32(np.nan))
-        shape = tuple(self.ensemble.shapes()["embedding"]) if self._wanted else (self.runs, 0, 0)
-        snapshots = np.stack(self.snapshots, 1) if self.snapshots else np.zeros((shape[0], 0, *shape[1:]), np.float32)
+        runs, *shape = self.ensemble.shapes()["embedding"]
+        snapshots = np.stack(self.snapshots, 1) if self.snapshots else np.zeros((runs, 0, *shape), np.float32)
         return History(
             **dict(zip(CURVES, curves, strict=True)),
             snapshots=snapshots,

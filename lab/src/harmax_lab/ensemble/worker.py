@@ -1,28 +1,26 @@
-"""A process beside this one that trains or compiles one job: its own interpreter, its own core.
+"""Another process that trains or compiles one job.
 
-It reads a task on standard input and answers on standard output.
-Not `multiprocessing`: that would import the caller's script again, and scripts without a guard would start over.
-Messages are pickles between two processes of one program; nothing of them is written to a file.
+It reads its task from standard input and writes messages to standard output, as pickles that are never stored.
+`multiprocessing` would import the user's script again, which would start over if it has no `__main__` guard.
 """
 
 import contextlib
 import os
 import pickle
-import queue
 import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from harmax_lab.ensemble.parts import Job
+from harmax_lab.ensemble.parts import Job, train_parts
+from harmax_lab.ensemble.trainer import Trainer
 
-
-BEHIND = 10  # steps of nice
+NICER = 10  # how much lower the priority of processes that compile is, in steps of nice
 
 
 class Worker:
@@ -31,15 +29,15 @@ class Worker:
     Args:
         task: "train" or "compile".
         job: what to work on; it must be picklable.
-        checkpoint: where its state is kept.
-        sharers: how many such processes share the free memory.
+        checkpoint: a folder for its state.
+        sharers: number of such processes, which share the free memory.
     """
 
-    def __init__(self, task: str, job: "Job", checkpoint: str | None = None, sharers: int = 1) -> None:
-        # The job by itself, so that one that cannot be read there can be told from everything else.
-        message = pickle.dumps((task, checkpoint, sharers, torch.get_default_dtype(), pickle.dumps(tuple(job))))
+    def __init__(self, task: str, job: Job, checkpoint: Path | str | None = None, sharers: int = 1) -> None:
+        # The job is a pickle of its own, so that an error in reading it can be recognized.
+        message = pickle.dumps((task, checkpoint, sharers, torch.get_default_dtype(), pickle.dumps(job)))
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        # -P: the folder it is started from must not hide standard modules.
+        # -P: files in the current folder must not hide standard modules.
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", "from harmax_lab.ensemble.worker import main; main()"],
             stdin=subprocess.PIPE,
@@ -48,34 +46,32 @@ class Worker:
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
         )
         if task == "compile" and hasattr(os, "setpriority"):
-            # The process that feeds the GPU must not wait for a core that compiles what comes later.
+            # The process that feeds the GPU must not wait for processes that compile.
             kind, pid = os.PRIO_PROCESS, self.process.pid
-            os.setpriority(kind, pid, os.getpriority(kind, 0) + BEHIND)
-        # A pipe holds little, and the process reads only once it has imported torch: others can be started meanwhile.
+            os.setpriority(kind, pid, os.getpriority(kind, 0) + NICER)
+        # The process reads only after it has imported torch. A thread writes, so that this process need not wait.
         self._feeding = threading.Thread(target=self._feed, args=(message,), daemon=True)
         self._feeding.start()
 
     def _feed(self, message: bytes) -> None:
         assert self.process.stdin is not None
-        # A pipe that breaks: it was stopped, or died, which its exit status tells.
+        # The pipe breaks if the process ends early. Its exit status then shows whether it failed.
         with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
             pipe.write(message)
 
-    def messages(self) -> Iterator[Any]:
-        """Yield what the process says, until it ends; raise where it ends without having said the last word."""
+    def messages(self) -> Iterator[tuple[str, Any]]:
+        """Yield the messages of the process, as (kind, content); raise RuntimeError if it ends without a last one."""
         assert self.process.stdout is not None
-        said: tuple[Any, ...] = ("nothing",)
-        while True:
-            try:
-                said = pickle.load(self.process.stdout)
-            except EOFError:
-                break
-            yield said
+        kind = ""
+        with contextlib.suppress(EOFError):
+            while True:
+                kind, content = pickle.load(self.process.stdout)
+                yield kind, content
         self.process.stdout.close()
-        if self.process.wait() or said[0] not in ("done", "failed"):
+        if self.process.wait() or kind not in ("done", "failed"):
             raise RuntimeError(
-                f"a training process must end with a result, got exit status {self.process.returncode} and none; see "
-                "its words above, if any (-9: killed, perhaps for want of memory), and try again."
+                f"a training process must end with a result, got exit status {self.process.returncode} and none; read "
+                "its error message above and try again (-9: killed, perhaps because memory ran out)."
             )
 
     def stop(self) -> None:
@@ -87,63 +83,32 @@ class Worker:
             self.process.stdout.close()
 
 
-def train_in_processes(
-    jobs: "Sequence[Job]", workers: int, checkpoint: str | None
-) -> Iterator[tuple[int, tuple[str, Any]]]:
-    """Train each job in a process, some at a time; yield (number, message) as messages come."""
-    said: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-    waiting, running = list(range(len(jobs))), dict[int, Worker]()
-
-    def listen(number: int, worker: Worker) -> None:
-        try:
-            for message in worker.messages():
-                said.put((number, message))
-        except Exception as error:
-            said.put((number, ("failed", error)))
-
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                number = waiting.pop(0)
-                running[number] = Worker("train", jobs[number], checkpoint, workers)
-                threading.Thread(target=listen, args=(number, running[number]), daemon=True).start()
-            number, message = said.get()
-            if message[0] == "failed":
-                raise message[1]
-            if message[0] == "done":
-                running.pop(number).process.wait()
-            yield number, message
-    finally:
-        for worker in running.values():
-            worker.stop()
-
-
 def main() -> None:
-    """Do the one task."""
+    """Do the task."""
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever prints must not get between the messages.
+    # What other code prints must not get between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     task, checkpoint, sharers, dtype, job = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
 
-    def say(*message: Any) -> None:
-        pickle.dump(message, answer)
+    def send(kind: str, content: Any) -> None:
+        pickle.dump((kind, content), answer)
         answer.flush()
 
     try:
         if task == "compile":
-            _compile(pickle.loads(job))
+            Trainer(*pickle.loads(job)).start()
         else:
-            _train(_read(job), checkpoint, sharers, say)
+            _train(_read(job), checkpoint, sharers, send)
     except Exception as error:
-        say("failed", _portable(error))
+        send("failed", _portable(error))
     except KeyboardInterrupt:
         pass
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an error that survives the trip to the other process, with the place where it was raised."""
+    """Return an error that can be pickled, with the place where it was raised."""
     words = "".join(traceback.format_exception(error))
     try:
         pickle.loads(pickle.dumps(error))
@@ -153,27 +118,18 @@ def _portable(error: Exception) -> Exception:
     return error
 
 
-def _read(job: bytes) -> Any:
+def _read(job: bytes) -> Job:
     try:
         return pickle.loads(job)
     except (AttributeError, ImportError) as error:
         raise RuntimeError(
             "models and data must come from modules that another process can import, got "
-            f"one that cannot be found ({error}); move its class into a file of its own, or take workers=1."
+            f"one that cannot be found ({error}); move its class into a file of its own, or use workers=1."
         ) from None
 
 
-def _compile(job: Any) -> None:
-    from harmax_lab.ensemble.trainer import Trainer
-
-    Trainer(*job).start()
-
-
-def _train(job: Any, checkpoint: str | None, sharers: int, say: Callable[..., None]) -> None:
-    from harmax_lab.ensemble.parts import Job, train_parts
-
-    job = Job(*job)
+def _train(job: Job, checkpoint: Path | str | None, sharers: int, send: Callable[[str, Any], None]) -> None:
     for parts in train_parts(job, checkpoint, sharers):
-        say("progress", parts.status())
+        send("progress", parts.status())
     kept = [checkpoint.path for checkpoint in parts.checkpoints]
-    say("done", (parts.history(), [model.state_dict() for model in job.ensemble], kept))
+    send("done", (parts.history(), [model.state_dict() for model in job.ensemble], kept))

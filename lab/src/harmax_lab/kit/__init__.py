@@ -1,1 +1,1 @@
-"""What every experiment is made of: experiment, claims, results, tables, drawing, store, engines, report."""
+"""The parts of every experiment: experiment, claims, results, tables, drawing, store, engines, report."""

@@ -1,4 +1,4 @@
-"""A claim and everything that belongs to it: the sentence, the cells it needs, its judge, and how much is enough."""
+"""Claims: a sentence, the cells it needs, its judge, and a test of whether the run is large enough."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,19 +11,11 @@ REPRODUCED, NOT_REPRODUCED, NOT_DECIDED = VERDICTS = ("reproduced", "not reprodu
 
 
 class Finding(NamedTuple):
-    """What the finished cells of a claim say: whether it holds (None where they cannot tell), and the numbers."""
+    """What the finished cells say about a claim: whether it holds (None: undecided), a sentence, and the numbers."""
 
     holds: bool | None
     sentence: str
     numbers: Mapping[str, Any]
-
-
-def _every_cell(cell: Any) -> bool:
-    return True
-
-
-def _always_enough(results: Results[Any, Any]) -> str:
-    return ""
 
 
 @dataclass(frozen=True)
@@ -34,31 +26,27 @@ class Claim:
     statement: str
     paper: str
     control: bool = False
-    """A check that the paper does not make: its verdict says whether the statement holds."""
-    needs: Test = field(default=_every_cell, kw_only=True)
-    """Which cells it rests on; `where(...)` makes such a test."""
+    """Whether this is a check that the paper does not make. Its verdict says whether the statement holds."""
+    needs: Test = field(default=lambda cell: True, kw_only=True)
+    """Returns whether the claim needs a cell; `where(...)` makes such a test."""
     judge: Callable[[Results[Any, Any]], Finding] | None = field(default=None, kw_only=True)
-    """Judges those cells, all of which are finished."""
-    enough: Callable[[Results[Any, Any]], str] = field(default=_always_enough, kw_only=True)
-    """Returns a sentence that says why the run is too small to decide the claim; empty where it is large enough."""
+    """Judges these cells, all of which are finished."""
+    enough: Callable[[Results[Any, Any]], str] = field(default=lambda results: "", kw_only=True)
+    """Returns a sentence that says why the run is too small to decide the claim; empty if it is large enough."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run says about one claim: the verdict, the numbers it rests on, and a sentence."""
+    """What a run says about one claim: one of `VERDICTS`, a sentence, and the numbers behind it."""
 
     claim: str
     verdict: str
     sentence: str
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"`verdict` must be one of {VERDICTS}, got {self.verdict!r}; use the named constants.")
-
 
 def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
-    """Judge a claim on the cells that it needs; undecided where one is missing, or where the run is too small."""
+    """Judge a claim on the cells that it needs. It is undecided if one is missing or if the run is too small."""
     own = results.where(claim.needs)
     if not own.wanted:
         absent = ", ".join(getattr(results.spec, "absent", ()))
@@ -75,7 +63,7 @@ def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
 
 
 def at_least(**wanted: float) -> Callable[[Results[Any, Any]], str]:
-    """Return a test for `enough`: fields of the spec must be so large, or so many where a field lists things.
+    """Return a test for `enough`: fields of the spec must be at least this large, or list at least this many things.
 
     >>> from types import SimpleNamespace
     >>> at_least(seeds=10)(Results(SimpleNamespace(seeds=(0, 1, 2)), {}))
@@ -94,7 +82,7 @@ def at_least(**wanted: float) -> Callable[[Results[Any, Any]], str]:
 
 
 def verdict_words(verdict: str, claim: Claim) -> str:
-    """Return the words for a verdict: a control was never the paper's to reproduce, it holds or does not.
+    """Return the words for a verdict. A control holds or does not hold, because the paper has no such claim.
 
     >>> verdict_words("not reproduced", Claim("bias", "A bias separates.", "Not reported.", control=True))
     'does not hold'
@@ -104,7 +92,7 @@ def verdict_words(verdict: str, claim: Claim) -> str:
 
 
 def said_and_rule(statement: str) -> tuple[str, str]:
-    """Return a claim's first sentence, and those after it, which say by what rule it is judged.
+    """Return the first sentence of a claim, and the rest, which is the rule by which it is judged.
 
     >>> said_and_rule("p ~ (w . x)^2 wins. Holds where it is first. Else broken.")
     ('p ~ (w . x)^2 wins.', 'Holds where it is first. Else broken.')

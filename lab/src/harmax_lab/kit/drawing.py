@@ -1,4 +1,4 @@
-"""Parts of figures that several experiments share, beside those of `harmax.figures`."""
+"""Parts of figures that experiments share, with those of `harmax.figures`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,33 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from harmax.analysis import Interval
-from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, line_handle, mark_handle, new_figure, spaced
+from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, new_figure
+from harmax.figures import line_handle as line_handle
+from harmax.figures import mark_handle as mark_handle
+from harmax.figures import spaced as spaced
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-__all__ = [
-    "MODEL_STYLES",
-    "ModelStyle",
-    "beside",
-    "class_color",
-    "draw_band",
-    "draw_head_curves",
-    "draw_interval",
-    "draw_points",
-    "draw_regions",
-    "draw_weights",
-    "facets",
-    "line_handle",
-    "mark_handle",
-    "model_handle",
-    "new_figure",
-    "spaced",
-    "wrapped",
-]
-
 
 R = TypeVar("R")
 K = TypeVar("K")
@@ -41,7 +23,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True)
 class ModelStyle:
-    """How one of the paper's four small models is drawn: the hue says which head, dash and marker which body."""
+    """How one of the paper's four small models is drawn. The color shows its head, the line and marker its body."""
 
     label: str
     color: str
@@ -71,16 +53,14 @@ def facets(
 ) -> tuple["Figure", dict[tuple[R, K], "Axes"]]:
     """Return a figure with a panel for every row and column, and its panels by their keys.
 
-    Columns are titled, rows are labelled at their left, the legend is above all.
-
     Args:
-        rows: by key, the words at the left of a row; None: one row, keyed by None.
+        rows: by key, the label at the left of a row; None: one row, keyed by None.
         columns: by key, the title of a column; None: one column, keyed by None.
         size: of the figure, in inches.
         xlabel: below the last row.
-        ylabel: at the left of each row, below its words.
+        ylabel: at the left of each row, below its label.
         font: size of the titles, in points.
-        handles: of the legend.
+        handles: of the legend above all panels.
         options: as for `Figure.subplots`.
     """
     sides: Mapping[Any, str] = rows or {None: ""}
@@ -101,6 +81,12 @@ def facets(
     return figure, panels
 
 
+def panels_in_a_row(titles: Mapping[K, str], **options: Any) -> tuple["Figure", dict[K, "Axes"]]:
+    """Return a figure with one row of titled panels, by key; the options are those of `facets`."""
+    figure, panels = facets(columns=titles, **options)
+    return figure, {key: axes for (_, key), axes in panels.items()}
+
+
 def wrapped(
     panels: Mapping[K, str],
     columns: int,
@@ -111,9 +97,9 @@ def wrapped(
     title: str = "",
     **options: Any,
 ) -> tuple["Figure", dict[K, "Axes"], "Axes | None"]:
-    """Return a figure with titled panels in rows of so many, by key, and the first panel that is left.
+    """Return a figure with titled panels in rows of `columns`, its panels by their keys, and the first empty panel.
 
-    The left-most panels have the label, and the panel that is left holds the titled legend, where there are any.
+    The first panel of each row has the label. The empty panel, if there is one, holds the legend.
     """
     figure = new_figure(*size)
     rows = -(-len(panels) // columns)
@@ -136,8 +122,15 @@ def draw_head_curves(axes: "Axes", head: str, step: np.ndarray, series: Sequence
     draw_band(axes, step, series, color=style.color, line=style.line, label=style.label)
 
 
+def draw_ranges(axes: "Axes", x: Any, found: Any, *, color: str, **line: Any) -> None:
+    """Draw intervals (K, 3) over K places: their estimates as a line, and a band between their ends."""
+    middle, low, high = np.asarray(found).T
+    axes.plot(x, middle, color=color, **line)
+    axes.fill_between(x, low, high, color=color, alpha=0.18, linewidth=0)
+
+
 def model_handle(model: str, head: str) -> "Line2D":
-    """Return a legend's entry for one of the four small models."""
+    """Return a legend entry for one of the four small models."""
     style = MODEL_STYLES[model, head]
     return _line(style.label, color=style.color, linestyle=style.line, marker=style.marker, markersize=6)
 
@@ -148,7 +141,7 @@ def draw_weights(axes: "Axes", weight: np.ndarray, points: np.ndarray) -> None:
     _frame(axes, reach)
     for index, (tip, point) in enumerate(zip(weight, points, strict=True)):
         color = class_color(index)
-        # A center at the origin has no arrow to draw; its dot still shows it.
+        # A center at the origin has no arrow, only a dot.
         if np.linalg.norm(tip) > 0.02 * reach:
             arrow: dict[str, Any] = {"arrowstyle": "-", "color": color, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
             axes.annotate("", tip, (0, 0), arrowprops=arrow)
@@ -158,7 +151,9 @@ def draw_weights(axes: "Axes", weight: np.ndarray, points: np.ndarray) -> None:
 
 def draw_regions(axes: "Axes", extent: np.ndarray, winner: np.ndarray, probability: np.ndarray) -> None:
     """Fill the square from extent[0] to extent[1] with the winning class's color, paler where it is less probable."""
-    colors = np.array([_rgb(class_color(index)) for index in range(int(winner.max()) + 1)])
+    from matplotlib.colors import to_rgb
+
+    colors = np.array([to_rgb(class_color(index)) for index in range(int(winner.max()) + 1)])
     strength = (0.12 + 0.68 * probability)[..., None]
     low, high = map(float, extent)
     _frame(axes, high)
@@ -182,19 +177,15 @@ def _frame(axes: "Axes", reach: float) -> None:
     axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
 
 
-def _rgb(color: str) -> tuple[float, ...]:
-    return tuple(int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
-
-
 def beside(place: float, count: int, reach: float) -> np.ndarray:
-    """Return where so many dots stand around a place: in a fixed order, so that the same runs give the same picture."""
+    """Spread `count` dots around a place, in a fixed order, so that the same runs give the same picture."""
     return place + reach * np.linspace(-1, 1, max(count, 2))[:count]
 
 
 def draw_interval(
     axes: "Axes", found: Interval, place: float, color: str, *, marker: str = "D", scale: float = 1.0, **mark: Any
 ) -> None:
-    """Draw an interval as a bar at a height, and a mark at its estimate; no bar where an end is infinite."""
+    """Draw an interval as a bar at a height, and a mark at its estimate. An infinite interval has no bar."""
     if np.isfinite(found.low):
         ends = [scale * found.low, scale * found.high]
         axes.plot(ends, [place, place], color=color, linewidth=3, solid_capstyle="butt")

@@ -1,8 +1,8 @@
-"""Rules by which claims are judged, with their statistics in one place.
+"""Rules by which claims are judged, and their statistics.
 
-A rule about several things at once (five tasks, thirteen rivals) holds where every one of them holds with its 95 %
-interval: that needs no correction. It is broken where one of them clearly goes the other way. That one is a choice
-among several, so the level of the interval that breaks it is shared among them.
+A rule about several things (five tasks, thirteen rivals) holds if each of them holds with its 95 % interval. This needs
+no correction. The rule is broken if one of them clearly goes the other way. That one is chosen among several, so its
+interval must have a higher level: `shared_level`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ Judge = Callable[[Results[Any, Any]], Finding]
 
 
 def shared_level(number: int) -> float:
-    """Return the level of each of some intervals that together keep 95 %.
+    """Return the level that each of several intervals needs, so that all of them together keep 95 %.
 
     >>> round(shared_level(5), 6)
     0.99
@@ -32,16 +32,15 @@ def pairs_of(difference: PairedDifference | None) -> int:
 
 
 def side(difference: PairedDifference | None, *, least: int = LEAST_SEEDS) -> int:
-    """Return 1 where a difference lies above 0 with its interval, -1 where below; 0 where neither or too few pairs."""
-    if pairs_of(difference) < least:
+    """Return 1 if the whole interval of a difference is above 0, -1 if below, else 0; 0 with too few pairs."""
+    if difference is None or pairs_of(difference) < least:
         return 0
-    assert difference is not None
     above = difference.difference.above(0)
     return 0 if above is None else 1 if above else -1
 
 
 class Everywhere(NamedTuple):
-    """What `everywhere` found: whether the claim holds, and each difference with the side on which it lies."""
+    """What `everywhere` found: whether the claim holds, each difference, and its `side`."""
 
     holds: bool | None
     found: Mapping[Any, PairedDifference | None]
@@ -55,13 +54,13 @@ def everywhere(
     wanted: int = 1,
     ignored: Callable[[Any], bool] = lambda thing: False,
 ) -> Everywhere:
-    """Judge a claim about every one of some things: each difference lies on the wanted side of 0.
+    """Judge whether a difference lies on the wanted side of 0 for all things of a list.
 
     Args:
-        things: the tasks, say.
-        compare: returns the difference for a thing, with an interval of a level.
+        things: for example tasks.
+        compare: returns the difference for a thing, with an interval of the given level.
         wanted: 1 for above 0, -1 for below.
-        ignored: whether a thing says nothing either way.
+        ignored: returns whether a thing does not count.
     """
     names = list(things)
     found = {thing: compare(thing, 0.95) for thing in names}
@@ -73,7 +72,7 @@ def everywhere(
 
 
 def both(*answers: bool | None) -> bool | None:
-    """Return whether all of some answers are yes: no where one is no, None where one is missing.
+    """Return whether all answers are yes: False if one is no, else None if one is missing.
 
     >>> both(True, None), both(None, False)
     (None, False)
@@ -102,64 +101,8 @@ def percent(value: Interval | float, digits: int = 2) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
-def every_run(test: Callable[[Any], bool], metric: str, words: str) -> Judge:
-    """Return a judge by whether a metric of every run passes a test; `words` say what passing is."""
-
-    def judge(results: Results[Any, Any]) -> Finding:
-        passing = sum(test(value) for value in results.metric(metric))
-        return Finding(
-            passing == len(results),
-            f"{passing} of {len(results)} runs {words}.",
-            {"runs": len(results), "passing": passing},
-        )
-
-    return judge
-
-
-def ahead(metric: str, *, of: Any, over: Any, field: str = "head", scale: float = 1.0, words: str) -> Judge:
-    """Return a judge by the paired difference of a metric between two arms: it must lie above 0.
-
-    Args:
-        metric: of a run.
-        of: the arm that should be ahead.
-        over: the other one.
-        field: of a cell, in which they differ.
-        scale: a factor, such as 100 for points.
-        words: what the metric is, for the sentence.
-    """
-
-    def judge(results: Results[Any, Any]) -> Finding:
-        apart = results.paired(metric, field, of, over, scale=scale)
-        means = {str(arm): results.where(**{field: arm}).metric(metric).mean(scale=scale) for arm in (of, over)}
-        return Finding(
-            apart.difference.above(0) if apart else None,
-            f"{words}: {listed(means)}.",
-            {"difference": apart.difference if apart else None, **means},
-        )
-
-    return judge
-
-
-def reaches(metric: str, bar: float, *, by: str = "head", words: str) -> Judge:
-    """Return a judge by whether the mean of a metric passes a bar with its interval, in every arm.
-
-    Args:
-        metric: of a run.
-        bar: to be passed.
-        by: the field of a cell whose values are judged apart.
-        words: what the metric is, for the sentence.
-    """
-
-    def judge(results: Results[Any, Any]) -> Finding:
-        means = {str(arm): own.metric(metric).mean() for arm, own in results.groups(by).items()}
-        answers = [mean.above(bar) if mean else None for mean in means.values()]
-        return Finding(both(*answers), f"{words}: {listed(means)}; the bar is {bar:g}.", means)
-
-    return judge
-
-
 def below(found: Interval, limit: float) -> bool | None:
-    """Return whether all of an interval lies below a limit: no where all of it lies above, None where it spans it.
+    """Return whether an interval lies below a limit: False if it lies above, None if the limit is inside.
 
     >>> below(Interval(2.0, 1.0, 3.0), 4), below(Interval(2.0, 1.0, 3.0), 2)
     (True, None)
@@ -169,7 +112,7 @@ def below(found: Interval, limit: float) -> bool | None:
 
 
 def signed(found: Interval, digits: int = 2, *, scale: float = 1.0) -> str:
-    """Write a difference and its interval, all with their signs.
+    """Write a difference and its interval, all with signs.
 
     >>> signed(Interval(0.01, -0.002, 0.03), scale=100)
     '+1.00 [-0.20, +3.00]'

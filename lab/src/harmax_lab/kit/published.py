@@ -1,13 +1,12 @@
-"""Published rows: what claims and tables need of every run, small enough to commit, so that anyone can judge again.
+"""Published rows: what claims and tables need from every cell. They are small enough to commit.
 
-rows.csv.gz           a line per run: the cell's fields, then its metrics, numbers with all their digits
+rows.csv.gz           one line per cell: its fields, then its metrics, numbers with all their digits
 arrays.safetensors    the curves and arrays that an experiment names in `keeps`, as <cell>/<name>
 """
 
 import csv
 import gzip
 import io
-from collections.abc import Mapping
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,12 +23,12 @@ from harmax_lab.kit.store import CellResult, american
 
 ROWS, ARRAYS = "rows.csv.gz", "arrays.safetensors"
 OLD_ROWS = "cells.csv.gz"
-"""Of results from before: six digits, and without the measures of views."""
+"""The rows of older results. They have six digits and lack the measures of views."""
 
 
 def write_rows(experiment: Experiment[Any, Any], results: Results[Any, Any], folder: Path) -> None:
-    """Write the rows of finished cells, and what the experiment keeps beside them."""
-    # Without a time, the same rows give the same file.
+    """Write the rows of finished cells, and the arrays that the experiment keeps."""
+    # Without a time stamp, the same rows give the same file.
     write_atomically(folder / ROWS, gzip.compress(rows_of(results).encode(), mtime=0))
     kept = {
         f"{cell.name}/{name}": np.ascontiguousarray(array)
@@ -42,12 +41,12 @@ def write_rows(experiment: Experiment[Any, Any], results: Results[Any, Any], fol
 
 
 def rows_of(results: Results[Any, Any]) -> str:
-    """Return finished cells as a csv; a metric with the name of a field is called "<name>, found"."""
+    """Return finished cells as a csv. A metric with the name of a field is called "<name>, found"."""
     rows = []
     for cell, result in results.items():
-        fields = asdict(cell)
-        flat = {key: value for key, value in result.metrics.items() if not isinstance(value, dict | list | tuple)}
-        rows.append({**fields, **{f"{key}, found" if key in fields else key: flat[key] for key in flat}})
+        row = asdict(cell)
+        metrics = {f"{key}, found" if key in row else key: value for key, value in result.metrics.items()}
+        rows.append(row | {key: value for key, value in metrics.items() if not isinstance(value, dict | list | tuple)})
     file = io.StringIO()
     writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
     writer.writeheader()
@@ -56,7 +55,7 @@ def rows_of(results: Results[Any, Any]) -> str:
 
 
 def read_rows(experiment: Experiment[Any, Any], folder: Path) -> Results[Any, Any]:
-    """Read published rows as the results of their run; raise DamagedError where they do not fit the experiment."""
+    """Read published rows as the results of their run; raise DamagedError if they do not fit the experiment."""
     summary = read_json(folder / "summary.json")
     stored = summary.get("spec")
     spec = experiment.profiles[summary["profile"]] if stored is None else experiment.load_spec(stored)
@@ -67,7 +66,7 @@ def read_rows(experiment: Experiment[Any, Any], folder: Path) -> Results[Any, An
         raise DamagedError(f"{path} must hold the rows of a run, but cannot be read: {error}") from None
     kept = load_file(folder / ARRAYS) if (folder / ARRAYS).exists() else {}
     cells = experiment.cells(spec)
-    known = {tuple(_text(value) for value in asdict(cell).values()): cell for cell in cells}
+    known = {tuple(map(_text, asdict(cell).values())): cell for cell in cells}
     fields = list(asdict(cells[0]))
     found = {}
     for line in lines:
@@ -77,13 +76,9 @@ def read_rows(experiment: Experiment[Any, Any], folder: Path) -> Results[Any, An
                 f"{path} has a row that is no cell of `{experiment.name}`: {dict(list(line.items())[:6])}"
             )
         metrics = {key.removesuffix(", found"): _value(text) for key, text in line.items() if key not in fields}
-        found[cell] = CellResult(*_arrays_of(cell.name, kept), american(metrics))
+        own = {key.partition("/")[2]: array for key, array in kept.items() if key.startswith(f"{cell.name}/")}
+        found[cell] = CellResult(own, own, american(metrics))  # whether it was a curve or an array is not stored
     return Results(spec, {cell: found[cell] for cell in cells if cell in found}, cells)
-
-
-def _arrays_of(cell: str, kept: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    own = {key.partition("/")[2]: array for key, array in kept.items() if key.partition("/")[0] == cell}
-    return own, own
 
 
 def _text(value: Any) -> str:

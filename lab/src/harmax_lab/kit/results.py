@@ -1,10 +1,11 @@
-"""The finished cells of a run as a small table: choose rows by field, take a value from each, pair two arms.
+"""The finished cells of a run as a small table: choose rows by field, take one value per row, pair two arms.
 
 >>> found = results.where(task="lattice", head="harmonic").metric("accuracy")   # doctest: +SKIP
 >>> found.mean(), found.by("seed")   # doctest: +SKIP
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 from harmax.analysis import Interval, PairedDifference, bootstrap_interval, paired_difference
@@ -16,7 +17,7 @@ Test = Callable[[Any], bool]
 
 
 def where(*tests: Test, **fields: Any) -> Test:
-    """Return a test of cells: all of some tests hold, and each field has the value, or one of a tuple's values.
+    """Return a test of cells: all given tests hold, and each field has the given value, or one value of a tuple.
 
     >>> from types import SimpleNamespace
     >>> where(task=("lattice", "tree"), seed=0)(SimpleNamespace(task="tree", seed=0))
@@ -34,12 +35,12 @@ def where(*tests: Test, **fields: Any) -> Test:
 
 
 class Results(Mapping[C, CellResult], Generic[S, C]):
-    """Finished cells with their results, and all cells that were wanted.
+    """Finished cells with their results.
 
     Args:
         spec: the settings of the run.
         found: the finished cells.
-        wanted: every cell that the spec asks for, finished or not; None: those that are finished.
+        wanted: every cell of the spec, finished or not; None: the finished ones.
     """
 
     def __init__(self, spec: S, found: Mapping[C, CellResult], wanted: Sequence[C] | None = None) -> None:
@@ -61,7 +62,7 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         return all(cell in self._found for cell in self.wanted)
 
     def where(self, *tests: Test, **fields: Any) -> "Results[S, C]":
-        """Keep the cells that pass the tests and have the fields, as in `where`."""
+        """Keep the cells that pass a test, which is given as for the function `where`."""
         test = where(*tests, **fields)
         found = {cell: result for cell, result in self._found.items() if test(cell)}
         return Results(self.spec, found, [cell for cell in self.wanted if test(cell)])
@@ -71,16 +72,17 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         return Results(self.spec, {cell: result for cell, result in self._found.items() if test(result)})
 
     def distinct(self, field: str) -> list[Any]:
-        """List the values of a field among the finished cells, each once, in the order of the cells."""
-        return list(dict.fromkeys(getattr(cell, field) for cell in self))
+        """List the different values of a field of the finished cells, in the order of the cells."""
+        return list(dict.fromkeys(map(attrgetter(field), self)))
 
     def groups(self, *fields: str) -> dict[Any, "Results[S, C]"]:
-        """Split the finished cells by one field, or by several (then a key is a tuple)."""
-        wanted = _grouped(((cell, None) for cell in self.wanted), fields)
-        return {
-            key: Results(self.spec, dict(rows), [cell for cell, _ in wanted[key]])
-            for key, rows in _grouped(self.items(), fields).items()
-        }
+        """Split the finished cells by one field, or by several; then a key is a tuple."""
+        key = attrgetter(*fields)
+        found: dict[Any, dict[C, CellResult]] = {}
+        for cell, result in self.items():
+            found.setdefault(key(cell), {})[cell] = result
+        wanted = {value: [cell for cell in self.wanted if key(cell) == value] for value in found}
+        return {value: Results(self.spec, own, wanted[value]) for value, own in found.items()}
 
     def metric(self, name: str) -> "Column[C]":
         """Take one metric from every finished cell."""
@@ -91,7 +93,7 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         return self.take(lambda cell, result: result.curves[name])
 
     def array(self, name: str) -> "Column[C]":
-        """Take one array from every finished cell that has it."""
+        """Take one array from each finished cell that has it."""
         return self.take(lambda cell, result: result.arrays.get(name)).present
 
     def take(self, value: Callable[[C, CellResult], Any]) -> "Column[C]":
@@ -101,7 +103,10 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
     def pairs(
         self, metric: str, field: str, of: Any, over: Any, *, on: str | tuple[str, ...] = "seed"
     ) -> dict[Any, tuple[Any, Any]]:
-        """Return the metric of two arms, which differ in a field, by what makes a pair; both must have a value."""
+        """Return the metric of two arms for each pair of cells in which both have a value.
+
+        The arms differ in `field`. The cells of a pair have the same fields `on`, which are the keys.
+        """
         keys = (on,) if isinstance(on, str) else on
         one, two = (self.where(**{field: arm}).metric(metric).present.by(*keys) for arm in (of, over))
         return {key: (one[key], two[key]) for key in one if key in two}
@@ -118,14 +123,14 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         statistic: str = "mean",
         level: float = 0.95,
     ) -> PairedDifference | None:
-        """Compare two arms pair by pair: by how much is the metric `of` one larger than `over` the other?
+        """Compare two arms pair by pair: how much larger is the metric of the first arm? None without a pair.
 
         Args:
-            metric: what is compared; a pair in which either is None or missing is left out.
-            field: of a cell, in which the arms differ.
+            metric: to compare; a pair without both values is left out.
+            field: of the cells, in which the arms differ.
             of: the value of the field for the first arm.
-            over: for the second.
-            on: the fields that make a pair.
+            over: the value for the second arm.
+            on: the fields that the two cells of a pair have in common.
             scale: a factor, such as 100 for points.
             statistic: "mean" or "median" of the differences.
             level: of the interval.
@@ -160,30 +165,23 @@ class Column(Generic[C]):
         return Column([(cell, value) for cell, value in self._pairs if value is not None])
 
     def by(self, *fields: str) -> dict[Any, Any]:
-        """Key the values by one field of their cells, or by several (then a key is a tuple); no two may share one."""
-        found = _grouped(self._pairs, fields)
-        twice = next((key for key, values in found.items() if len(values) > 1), None)
-        if twice is not None:
-            raise ValueError(f"`by` needs fields that tell all cells apart, but two cells have {fields} = {twice}.")
-        return {key: value for key, ((_, value),) in found.items()}
+        """Key the values by one field of their cells, or by several; then a key is a tuple. Keys must differ."""
+        found: dict[Any, Any] = {}
+        for cell, value in self._pairs:
+            key = attrgetter(*fields)(cell)
+            if key in found:
+                raise ValueError(f"`by` needs fields that tell all cells apart, but two cells have {fields} = {key}.")
+            found[key] = value
+        return found
 
     def mean(self, *, scale: float = 1.0, level: float = 0.95) -> Interval | None:
-        """Return the mean of the values that are present with its bootstrap interval; None without any."""
-        return self._interval("mean", scale, level)
+        """Return the mean of the present values with its bootstrap interval; None without any."""
+        return self.present._interval("mean", scale, level)
 
     def median(self, *, scale: float = 1.0, level: float = 0.95) -> Interval | None:
-        """Return the median of the values, None counting as infinity, with its bootstrap interval; None without any."""
+        """Return the median with its bootstrap interval; None without a value. A value None counts as infinity."""
         return self._interval("median", scale, level)
 
     def _interval(self, statistic: str, scale: float, level: float) -> Interval | None:
-        found = self.present.values if statistic == "mean" else self.values
-        scaled = [None if value is None else scale * value for value in found]
+        scaled = [None if value is None else scale * value for value in self]
         return bootstrap_interval(scaled, statistic=statistic, level=level) if scaled else None
-
-
-def _grouped(pairs: Any, fields: tuple[str, ...]) -> dict[Hashable, list[tuple[Any, Any]]]:
-    groups: dict[Hashable, list[tuple[Any, Any]]] = {}
-    for cell, value in pairs:
-        key = tuple(getattr(cell, field) for field in fields)
-        groups.setdefault(key[0] if len(fields) == 1 else key, []).append((cell, value))
-    return groups

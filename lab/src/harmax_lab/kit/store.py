@@ -1,21 +1,19 @@
-"""Run folders: plain files, written atomically, read back only when whole.
+"""Run folders: plain files that are read only when they are whole. `writer.py` writes them.
 
     <folder>/<experiment>/<spec-hash>/
         config.json  env.json  summary.json
         cells/<cell>/curves.safetensors  arrays.safetensors  metrics.json
         cells/<cell>/done                 written last: sizes and digests of the three files above
-        cells/<cell>/failed.json          the error of the last attempt, where there is no `done`
-        partial/<group>/                  what an unfinished group of cells keeps for itself
+        cells/<cell>/failed.json          the error of the last attempt, if there is no `done`
+        partial/<group>/                  partial state of an unfinished group of cells
 
-A view has config.json and summary.json alone: its config names the run folder that holds its cells, as `source`.
+A view has only config.json and summary.json. The `source` in its config names the run folder that holds its cells.
 
-Nothing here knows what an experiment is: a spec and a cell are dictionaries of plain values.
+Nothing here depends on experiments: specs and cells are dictionaries of plain values.
 """
 
 import hashlib
-import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from harmax.environment import environment
 from harmax.errors import DamagedError, needs, unknown
-from harmax.files import digest, read_json, to_json, write_atomically, write_json
+from harmax.files import digest, from_json, read_json, to_json
 
 CELL_FILES = ("curves.safetensors", "arrays.safetensors", "metrics.json")
 CELL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
@@ -35,7 +32,7 @@ SOURCE = re.compile(r"\w+/[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class Damage:
-    """Something unreadable in a folder of runs: it is named and left alone."""
+    """Something unreadable in a folder of runs. It is reported and left as it is."""
 
     path: Path
     reason: str
@@ -46,7 +43,7 @@ class Damage:
 
 @dataclass(frozen=True)
 class CellResult:
-    """What one cell leaves behind: series over steps, final arrays, and scalars."""
+    """The result of one cell: series over steps, final arrays, and scalars."""
 
     curves: Mapping[str, np.ndarray] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
@@ -54,29 +51,36 @@ class CellResult:
 
 
 def spec_hash(experiment: str, version: int, spec: Mapping[str, Any], *, source: str | None = None) -> str:
-    """Return the key of a run: a digest of everything that decides its numbers, a view's source included.
+    """Return the key of a run: a digest of everything that decides its numbers, and of a view's source.
 
     >>> spec_hash("toy_cases", 1, {"steps": 10})
     '8ad8100f4302'
     """
-    # Sorted, so that the order in which fields are declared does not count.
-    fields = dict(sorted(json.loads(to_json(spec)).items()))
+    # Sorted, so that the key does not depend on the order in which fields are declared.
+    fields = dict(sorted(from_json(to_json(spec)).items()))
     origin = {} if source is None else {"source": source}
     text = to_json({"experiment": experiment, "spec": fields, "version": version, **origin})
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Run:
-    """One run folder: what was asked, the cells that are finished, those that failed, the summary.
+    """One run folder, for reading.
 
-    `config` is what config.json holds; `damaged` lists cells whose files are not what `done` says. `home` is the folder
-    with the cells: another one than `folder` for a view, which shows its source's cells as if they were its own.
+    Args:
+        folder: of the run.
+        config: what its config.json holds.
     """
 
     def __init__(self, folder: Path, config: dict[str, Any]) -> None:
-        self.folder = folder
-        self.config = config
+        self.folder, self.config = folder, config
+        self.experiment: str = config["experiment"]
+        self.profile: str = config["profile"]
+        self.cells: dict[str, dict[str, Any]] = config["cells"]
+        """Every cell that the run should have, by name."""
+        self.source: str | None = config.get("source")
+        """The run whose cells a view reads, as <experiment>/<spec-hash>; None for other runs."""
         self.home = folder if self.source is None else folder.parents[1] / self.source
+        """The folder with the cells."""
 
     def __repr__(self) -> str:
         return (
@@ -84,91 +88,16 @@ class Run:
             f"done={len(self.done)}, failed={len(self.failed)}, folder={str(self.folder)!r})"
         )
 
-    @classmethod
-    def create(
-        cls,
-        root: Path | str,
-        *,
-        experiment: str,
-        version: int,
-        profile: str,
-        spec: Mapping[str, Any],
-        cells: Mapping[str, Mapping[str, Any]],
-        overrides: Mapping[str, Any] | None = None,
-        source: str | None = None,
-    ) -> "Run":
-        """Open the run folder of a spec, making it first where there is none.
-
-        `source` is the folder of the run whose cells this one reads, as <experiment>/<spec-hash>.
-        """
-        for name in cells:
-            if not CELL_NAME.fullmatch(name):
-                raise ValueError(f"a cell's name must match {CELL_NAME.pattern}, got {name!r}; rename the cell.")
-        folder = Path(root) / experiment / spec_hash(experiment, version, spec, source=source)
-        if not is_started(folder):
-            config = {
-                "experiment": experiment,
-                "version": version,
-                "profile": profile,
-                "spec": spec,
-                "overrides": overrides or {},
-                "cells": cells,
-                **({} if source is None else {"source": source}),
-            }
-            write_json(folder / "config.json", config)
-        try:
-            run = cls.open(folder)
-            if set(run.cells) != set(cells):
-                raise DamagedError("config.json lists other cells than the experiment has")
-            return run
-        except DamagedError as error:
-            raise DamagedError(f"{folder} must be a whole run folder, but {error}; move or delete it to run.") from None
-
-    @classmethod
-    def open(cls, folder: Path | str) -> "Run":
-        """Open an existing run folder; raise DamagedError where its config is not to be trusted."""
-        folder = Path(folder)
-        config = read_json(folder / "config.json")
-        try:
-            source = config.get("source")
-            key = spec_hash(config["experiment"], config["version"], config["spec"], source=source)
-            known = isinstance(config["profile"], str) and all(
-                isinstance(config[name], dict) for name in ("spec", "cells", "overrides")
-            )
-            known = known and (source is None or SOURCE.fullmatch(source) is not None)
-        except (KeyError, TypeError, AttributeError):
-            known = False
-        if not known:
-            raise DamagedError("config.json must hold experiment, version, profile, spec and cells, and does not")
-        if (config["experiment"], key) != (folder.parent.name, folder.name):
-            raise DamagedError(f"config.json belongs to {config['experiment']}/{key}, not to this folder")
-        return cls(folder, config)
-
-    @property
-    def experiment(self) -> str:
-        """Name of the experiment."""
-        return str(self.config["experiment"])
-
-    @property
-    def profile(self) -> str:
-        """Name of the profile that was asked for."""
-        return str(self.config["profile"])
-
-    @property
-    def source(self) -> str | None:
-        """The run whose cells a view reads, as <experiment>/<spec-hash>; None where the cells are its own."""
-        return self.config.get("source")
-
-    @property
-    def cells(self) -> dict[str, dict[str, Any]]:
-        """Every cell the run should have, by name."""
-        return dict(self.config["cells"])
+    @staticmethod
+    def open(folder: Path | str) -> "Run":
+        """Open a run folder; raise DamagedError if its config.json is missing, damaged or of another run."""
+        return Run(Path(folder), read_config(Path(folder)))
 
     @cached_property
     def _checked(self) -> tuple[list[str], list[Damage]]:
         done, damaged = [], []
         for name in self.cells:
-            cell = self._cell(name)
+            cell = self.cell_folder(name)
             if not (cell / "done").exists():
                 continue
             try:
@@ -180,12 +109,12 @@ class Run:
 
     @property
     def done(self) -> list[str]:
-        """Names of the finished, undamaged cells."""
+        """Names of the finished cells whose files are whole."""
         return self._checked[0]
 
     @property
     def damaged(self) -> list[Damage]:
-        """Finished cells whose files are missing or not those that were written, each with its path and the reason."""
+        """Finished cells with missing or changed files."""
         return self._checked[1]
 
     @property
@@ -193,7 +122,7 @@ class Run:
         """The error text of every cell whose last attempt failed."""
         failures = {}
         for name in self.cells:
-            cell = self._cell(name)
+            cell = self.cell_folder(name)
             if (cell / "failed.json").exists() and not (cell / "done").exists():
                 try:
                     failures[name] = str(read_json(cell / "failed.json")["error"])
@@ -203,7 +132,7 @@ class Run:
 
     @property
     def pending(self) -> list[str]:
-        """Names of the cells to run: neither finished nor damaged."""
+        """Names of the cells that remain to be run: neither finished nor damaged."""
         skip = {*self.done, *(damage.path.name for damage in self.damaged)}
         return [name for name in self.cells if name not in skip]
 
@@ -212,84 +141,40 @@ class Run:
         """Results of the finished cells, by name."""
         return {name: self.read(name) for name in self.done}
 
+    def read(self, name: str) -> CellResult:
+        """Read one finished cell."""
+        with needs("run"):
+            from safetensors.numpy import load_file
+
+        cell = self.cell_folder(name)
+        curves, arrays, metrics = CELL_FILES
+        return CellResult(
+            american(load_file(cell / curves)), american(load_file(cell / arrays)), american(read_json(cell / metrics))
+        )
+
     @property
     def seconds(self) -> float:
         """Time spent on the finished cells."""
-        return sum(read_json(self._cell(name) / "done")["seconds"] for name in self.done)
+        return sum(read_json(self.cell_folder(name) / "done")["seconds"] for name in self.done)
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """What summary.json holds, or None where the run never came to its end."""
+        """What summary.json holds; None if the run was never completed."""
         path = self.folder / "summary.json"
         return read_json(path) if path.exists() else None
 
     @property
     def environments(self) -> list[dict[str, Any]]:
-        """Every environment that worked on this run, first one first."""
+        """Every environment in which cells of this run were computed, in the order of their first use."""
         path = self.home / "env.json"
         found = read_json(path) if path.exists() else []
         if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
             raise DamagedError("env.json must hold a list of environments, and does not")
         return found
 
-    def record_environment(self, device: str | None = None) -> None:
-        """Add this process's environment, computing on a device, to env.json unless it is already there."""
-        self.add_environment(environment(device))
-
-    def add_environment(self, present: Mapping[str, Any]) -> None:
-        """Add an environment, of this process or of another, to env.json unless it is already there."""
-        known = self.environments
-        if present not in known:
-            write_json(self.folder / "env.json", [*known, present])
-
-    def read(self, name: str) -> CellResult:
-        """Read one finished cell."""
-        with needs("run"):
-            from safetensors.numpy import load_file
-
-        cell = self._cell(name)
-        return CellResult(
-            american(load_file(cell / "curves.safetensors")),
-            american(load_file(cell / "arrays.safetensors")),
-            american(read_json(cell / "metrics.json")),
-        )
-
-    def write(self, name: str, result: CellResult, *, seconds: float = 0.0) -> None:
-        """Store one cell; it counts as finished only once everything is on disk."""
-        with needs("run"):
-            from safetensors.numpy import save
-
-        cell = self._cell(name)
-        contents = {
-            "curves.safetensors": save(_plain_arrays(result.curves)),
-            "arrays.safetensors": save(_plain_arrays(result.arrays)),
-            "metrics.json": (to_json(result.metrics) + "\n").encode(),
-        }
-        for file, data in contents.items():
-            write_atomically(cell / file, data)
-        (cell / "failed.json").unlink(missing_ok=True)
-        digests = {file: digest(data) for file, data in contents.items()}
-        write_json(cell / "done", {"files": digests, "seconds": round(seconds, 3)})
-        self.__dict__.pop("_checked", None)
-
-    def fail(self, name: str, error: str) -> None:
-        """Record that an attempt at a cell failed; the next run tries it again."""
-        write_json(self._cell(name) / "failed.json", {"error": error})
-
-    def partial(self, group: str) -> Path:
-        """Return the folder in which a group of cells may keep partial state."""
-        return self.folder / "partial" / hashlib.sha256(group.encode()).hexdigest()[:12]
-
-    def drop_partial(self, group: str | None = None) -> None:
-        """Remove the partial state of a group, or of all, if there is any."""
-        shutil.rmtree(self.folder / "partial" if group is None else self.partial(group), ignore_errors=True)
-
-    def _cell(self, name: str) -> Path:
+    def cell_folder(self, name: str) -> Path:
+        """Return the folder of a cell."""
         return self.home / "cells" / name
-
-    def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Store the summary of the run."""
-        write_json(self.folder / "summary.json", summary)
 
 
 @dataclass(frozen=True)
@@ -311,22 +196,19 @@ class Runs:
         for name in fields:
             if self.runs and name not in known:
                 raise ValueError(unknown("field", name, sorted(known)))
-        wanted = json.loads(to_json(fields))
-        return Runs(
-            tuple(
-                run
-                for run in self.runs
-                if experiment in (None, run.experiment)
-                and profile in (None, run.profile)
-                and all(name in run.config["spec"] for name in wanted)
-                and all(json.loads(to_json(run.config["spec"][name])) == value for name, value in wanted.items())
-            ),
-            self.damaged,
+        wanted = from_json(to_json(fields))  # as it is stored, so with lists for tuples
+        chosen = (
+            run
+            for run in self.runs
+            if experiment in (None, run.experiment)
+            and profile in (None, run.profile)
+            and wanted.items() <= run.config["spec"].items()
         )
+        return Runs(tuple(chosen), self.damaged)
 
 
 def open_runs(folder: Path | str = "runs") -> Runs:
-    """Read a folder of runs; whatever is damaged is listed in `.damaged` with its reason and left alone.
+    """Read a folder of runs. Damaged runs and cells are listed in `.damaged` with the reason, and left as they are.
 
     Args:
         folder: what was given to `harmax run --folder`.
@@ -336,23 +218,38 @@ def open_runs(folder: Path | str = "runs") -> Runs:
         raise ValueError(f"`folder` must be a folder of runs, got {str(folder)!r}; make one with `harmax run NAME`.")
     runs: list[Run] = []
     damaged: list[Damage] = []
-    for path in sorted(folder.glob("[!.]*/[!.]*/")):
-        if not is_started(path):
-            continue
+    for path in filter(is_started, sorted(folder.glob("[!.]*/[!.]*/"))):
         try:
             run = Run.open(path)
         except DamagedError as error:
             damaged.append(Damage(path, str(error)))
         else:
             runs.append(run)
-            if run.source is None:  # a view would name its source's cells once more
+            if run.source is None:  # a view would list the cells of its source a second time
                 damaged.extend(run.damaged)
     return Runs(tuple(runs), tuple(damaged))
 
 
 def is_started(folder: Path) -> bool:
-    """Whether a run folder holds anything: its config comes first, so an empty one was left by an early crash."""
+    """Return whether a run folder holds anything. Its config is written first, so an early crash leaves it empty."""
     return folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return what config.json holds; raise DamagedError if that is not the config of this run folder."""
+    config = read_json(folder / "config.json")
+    try:
+        source = config.get("source")
+        key = spec_hash(config["experiment"], config["version"], config["spec"], source=source)
+        known = isinstance(config["profile"], str) and (source is None or SOURCE.fullmatch(source) is not None)
+        known = known and all(isinstance(config[name], dict) for name in ("spec", "cells", "overrides"))
+    except (KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise DamagedError("config.json must hold experiment, version, profile, spec and cells, and does not")
+    if (config["experiment"], key) != (folder.parent.name, folder.name):
+        raise DamagedError(f"config.json belongs to {config['experiment']}/{key}, not to this folder")
+    return config
 
 
 def _check_cell(cell: Path) -> None:
@@ -369,13 +266,8 @@ def _check_cell(cell: Path) -> None:
             raise DamagedError(f"{file} is not the file that was written ({len(data)} bytes)")
 
 
-def _plain_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    # safetensors stores the bytes as they lie, so views and transposes must be laid out first.
-    return {name: np.array(array, order="C", copy=True) for name, array in arrays.items()}
-
-
 def american(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was stored, possibly under names of British spelling, as older runs have them, by today's names.
+    """Return stored values under today's names: older runs use British spelling.
 
     >>> american({"centre_distance": 1.0})
     {'center_distance': 1.0}

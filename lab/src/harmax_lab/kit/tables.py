@@ -1,4 +1,4 @@
-"""Tables as lists of columns: a title, the things that rows are about, and one function per column."""
+"""Tables from columns: a title, one item per row, and one function per column, which gets the item."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -16,14 +16,14 @@ Column = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of plain values under a title; every row has the same keys."""
+    """Rows of plain values under a title. Every row has the same keys."""
 
     title: str
     rows: tuple[Mapping[str, Any], ...]
 
 
 def tabulate(title: str, rows: Iterable[R], columns: Mapping[str, Callable[[R], Any]]) -> Table:
-    """Make a table: each column is a heading and a function of what a row is about.
+    """Make a table. Each column is a heading and a function of a row's item.
 
     >>> tabulate("Squares", [1, 2], {"n": lambda n: n, "n^2": lambda n: n * n}).rows[1]
     {'n': 2, 'n^2': 4}
@@ -32,12 +32,12 @@ def tabulate(title: str, rows: Iterable[R], columns: Mapping[str, Callable[[R], 
 
 
 def entries(row: R, columns: Mapping[str, Callable[[R], Any]]) -> dict[str, Any]:
-    """Make one row, or a part of it: each column is a heading and a function of what the row is about."""
+    """Make one row, or a part of it. Each column is a heading and a function of the row's item."""
     return {heading: value(row) for heading, value in columns.items()}
 
 
 def combinations(**fields: Iterable[Any]) -> list[SimpleNamespace]:
-    """List every combination of some fields' values as objects with these fields; the last field varies fastest.
+    """List all combinations of the fields' values as objects with these fields. The last field varies fastest.
 
     >>> [(at.task, at.seed) for at in combinations(task=("a", "b"), seed=(0, 1))]
     [('a', 0), ('a', 1), ('b', 0), ('b', 1)]
@@ -46,7 +46,7 @@ def combinations(**fields: Iterable[Any]) -> list[SimpleNamespace]:
 
 
 def in_epochs(found: Interval | None) -> str:
-    """Write an interval of epochs: whole and half ones, and infinity.
+    """Write an interval of epochs, which may be halves or infinite.
 
     >>> in_epochs(Interval(1032.0, 870.5, float("inf")))
     '1032 [870.5, inf]'
@@ -55,7 +55,7 @@ def in_epochs(found: Interval | None) -> str:
 
 
 def yes_or_no(answer: bool) -> str:
-    """Write an answer for a table."""
+    """Write an answer as "yes" or "no"."""
     return "yes" if answer else "no"
 
 
@@ -68,13 +68,13 @@ def paired_columns(
     *,
     less_first: bool = False,
 ) -> dict[str, Column]:
-    """Return five columns of a comparison over pairs: the difference, on how many seeds, and two p-values.
+    """Return five columns for a comparison over pairs: the difference, two numbers of pairs, and two p-values.
 
     Args:
-        found: returns a row's comparison; None where there is no pair.
+        found: returns the comparison of a row; None if there is no pair.
         difference: heading of the difference with its interval.
         greater: heading of the number of pairs in which the first arm is greater.
-        less: heading of the number in which it is less.
+        less: heading of the number of pairs in which it is less.
         form: writes the interval.
         less_first: whether the column `less` comes before `greater`.
     """
@@ -92,7 +92,7 @@ def paired_columns(
 
 
 def places(results: Results[Any, Any], **fields: Iterable[Any]) -> list[Any]:
-    """List every combination of some fields' values, each with the results that have these values as `own`."""
+    """List all combinations of the fields' values, as `combinations` does; `own` has the results with these values."""
     listed = combinations(**fields)
     for at in listed:
         at.own = results.where(**vars(at))
@@ -100,7 +100,7 @@ def places(results: Results[Any, Any], **fields: Iterable[Any]) -> list[Any]:
 
 
 def mean_of(metric: str) -> Callable[[Any], Interval | None]:
-    """Return a function of a place: the mean of a metric with its bootstrap interval; None where nothing is there."""
+    """Return a function of a place: the mean of a metric with its bootstrap interval; None without a result."""
     return lambda at: at.own.metric(metric).mean()
 
 
@@ -109,8 +109,13 @@ def estimate(found: Callable[[Any], Interval | None]) -> Column:
     return lambda row: None if (one := found(row)) is None else one.estimate
 
 
+def median_of(metric: str) -> Column:
+    """Return a column with the median of a metric over a place's runs; None where nothing is there."""
+    return estimate(lambda at: at.own.metric(metric).median())
+
+
 def interval_columns(heading: str, found: Callable[[Any], Interval | None]) -> dict[str, Column]:
-    """Return three columns of an interval: the estimate and both ends, which are empty where they are infinite."""
+    """Return three columns for an interval: the estimate and both ends. Infinite ends are left empty."""
 
     def end(name: str) -> Column:
         return lambda row: getattr(one, name) if (one := found(row)) and math.isfinite(one.low) else None

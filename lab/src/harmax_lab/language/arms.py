@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harmax.analysis import Interval
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.judges import Judge
+from harmax_lab.kit.judges import Judge, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 
@@ -57,6 +58,20 @@ def enough_text(*, tokens: int, seeds: int = 3) -> Callable[[Results], str]:
         return ""
 
     return test
+
+
+def unless_embedded(words: str) -> Callable[[Results], str]:
+    """Return a test for `enough`: what is embedded or made up decides nothing, and the words say why."""
+    return lambda results: words if results.spec.embedded else ""
+
+
+def over_seeds(difference: Interval, seeds: int) -> str:
+    """Write a mean difference; its interval says nothing where there is one seed."""
+    return (
+        f"{signed(difference, 3)} over {seeds} seeds"
+        if seeds > 1
+        else f"{difference.estimate:+.3f} (one model per arm)"
+    )
 
 
 def draw_runs(

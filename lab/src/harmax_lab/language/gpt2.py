@@ -10,9 +10,8 @@ Here stand the losses. The experiments `parallelograms`, `layers` and `probes` a
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,16 +22,18 @@ from harmax.data.folder import find_data
 from harmax.data.glue import GLUE_TASKS, Sentences, load_glue
 from harmax.data.text import load_encoding
 from harmax.data.words import SAMPLE_PAIRS, WORD_TASKS, Encoding, load_pairs
-from harmax.errors import unknown
 from harmax.figures import Picture
+from harmax.inspect import embedding_of, load_language_model, measure_embedding, measure_layers
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
 from harmax_lab.kit.experiment import Cell, Context, Experiment, Progress
+from harmax_lab.kit.judges import below
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, tabulate
-from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD, STYLES, compares, draw_runs, enough_text
-from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, train_model
+from harmax_lab.language import probing
+from harmax_lab.language.arms import HARMONIC, NANOGPT, STANDARD, STYLES, compares, draw_runs, enough_text, over_seeds
+from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, part, train_model
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +42,7 @@ TRAINING_SHARE = 0.85  # of a cell's time, roughly
 NANOGPT_LR = 6e-4
 PAPER_LOSS = {STANDARD: 3.159, HARMONIC: 3.146}
 AS_STRONG = 0.05  # nats
-MADE_UP = {"train": 96, "dev": 48}  # sentences that stand in for SST-2 and CoLA
+MADE_UP = (96, 48)  # sentences to train on and to score on that stand in for SST-2 and CoLA
 SEED = 0  # the same for both arms, so that they are measured on the same quadruples and with the same probes
 
 
@@ -117,10 +118,8 @@ def read_words(spec: LanguageSpec) -> Words:
         sentences = {name: (load_glue(name, "train"), load_glue(name, "dev")) for name in GLUE_TASKS}
         data = find_data()
         return Words(pairs, sentences, load_encoding(None if data is None else data / "gpt2_bpe"))
-    from harmax_lab.language.probing import made_up_sentences
-
-    sides = made_up_sentences(MADE_UP["train"], seed=0), made_up_sentences(MADE_UP["dev"], seed=1)
-    return Words(SAMPLE_PAIRS, dict.fromkeys(GLUE_TASKS, sides), WholeWords(spec.vocab))
+    train, dev = (probing.made_up_sentences(count, seed) for seed, count in enumerate(MADE_UP))
+    return Words(SAMPLE_PAIRS, dict.fromkeys(GLUE_TASKS, (train, dev)), WholeWords(spec.vocab))
 
 
 class WholeWords:
@@ -147,23 +146,16 @@ class WholeWords:
 
 
 def measure_model(
-    spec: LanguageSpec, folder: Path, words: Words, *, device: str, progress: Progress
+    spec: LanguageSpec, folder: Path, words: Words, device: str, progress: Progress
 ) -> dict[str, np.ndarray]:
     """Measure a trained model that lies in a folder of transformers: its embedding, its layers, its probes."""
-    from harmax.inspect import embedding_of, load_language_model, measure_embedding, measure_layers
-    from harmax_lab.language.probing import measure_probes
-
-    def part(start: float, end: float) -> Progress:
-        return lambda fraction, message="", /: progress(start + (end - start) * fraction, message)
-
-    model = load_language_model(folder)
-    pairs, sentences, encoding = words
-    embedding = embedding_of(model, tokens=spec.vocab)
-    drawn = {"quadruples": spec.quadruples, "seed": SEED}
+    model, (pairs, sentences, encoding) = load_language_model(folder), words
+    embedding, drawn = embedding_of(model, tokens=spec.vocab), {"quadruples": spec.quadruples, "seed": SEED}
+    first, second, third = (part(progress, *ends) for ends in ((0, 0.3), (0.3, 0.5), (0.5, 1)))
     return {
-        **measure_embedding(embedding, pairs, encoding, **drawn, progress=part(0, 0.3)),
-        **measure_layers(model, pairs, encoding, layers=spec.layers, **drawn, device=device, progress=part(0.3, 0.5)),
-        **measure_probes(
+        **measure_embedding(embedding, pairs, encoding, **drawn, progress=first),
+        **measure_layers(model, pairs, encoding, layers=spec.layers, **drawn, device=device, progress=second),
+        **probing.measure_probes(
             model,
             sentences,
             encoding,
@@ -171,7 +163,7 @@ def measure_model(
             seeds=range(spec.probe_seeds),
             device=device,
             most_sentences=spec.probe_sentences or None,
-            progress=part(0.5, 1.0),
+            progress=third,
         ),
     }
 
@@ -179,21 +171,15 @@ def measure_model(
 def run_cells(spec: LanguageSpec, group: Sequence[ArmCell], context: Context) -> Iterator[tuple[ArmCell, CellResult]]:
     """Train a model and measure it; its folder stays until the result is stored."""
     for cell in group:
-        if cell.arm not in arms(spec):
-            raise ValueError(unknown("arm", cell.arm, arms(spec)))
         words = read_words(spec)  # before the training, which may take hours: is everything there?
         arm, lr = arms(spec)[cell.arm]
-        output = context.scratch / cell.name
-        trained = train_model(spec, arm, lr, cell.seed, output, context, cell.name, TRAINING_SHARE)
-        if cell.arm == NANOGPT:  # only its loss is compared
-            yield cell, trained
-            continue
-
-        def tell(fraction: float, message: str = "", /, name: str = cell.name) -> None:
-            context(TRAINING_SHARE + (1 - TRAINING_SHARE) * fraction, f"{name}: {message}" if message else name)
-
-        arrays = measure_model(spec, output / "model", words, device=context.device, progress=tell)
-        yield cell, CellResult(trained.curves, arrays, trained.metrics)
+        output, device = context.scratch / cell.name, context.device
+        training = part(context, 0, TRAINING_SHARE, cell.name)
+        measuring = part(context, TRAINING_SHARE, 1, cell.name)
+        trained = train_model(spec, arm, lr, cell.seed, output, device, training)
+        if cell.arm != NANOGPT:  # of which only the loss is compared
+            trained = replace(trained, arrays=measure_model(spec, output / "model", words, device, measuring))
+        yield cell, trained
 
 
 def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, float | None]:
@@ -209,12 +195,11 @@ def _judge_lower(results: Results, *, metric: str, words: str, form: str) -> Fin
     pairs = results.pairs(metric, "arm", HARMONIC, STANDARD)
     found = mean_interval([one - other for _, (one, other) in sorted(pairs.items())])
     means = {arm: float(np.mean(results.where(arm=arm).metric(metric).values)) for arm in (HARMONIC, STANDARD)}
-    higher, span = found.above(0), f" [{found.low:+.3f}, {found.high:+.3f}] over {len(pairs)} seeds"
     seen = f", where each token was seen {results.metric('times_seen').values[0]:.2f} times" * (metric == "gap")
     return Finding(
-        None if higher is None else not higher,
+        below(found, 0),
         f"{words} {means[HARMONIC]:{form}} (harmonic) and {means[STANDARD]:{form}} (standard){seen}: a difference of "
-        f"{found.estimate:+.3f}{span if len(pairs) > 1 else ', one model per arm'}.",
+        f"{over_seeds(found, len(pairs))}.",
         {"difference": found._asdict(), **means},
     )
 
@@ -258,9 +243,15 @@ CLAIMS = (
 
 def validation(results: Results, arm: str, seed: int) -> dict[int, float]:
     """Return the validation losses of a run by step; none if it is not finished."""
-    found = (run.curves for run in results.where(arm=arm, seed=seed).values())
-    both = (zip(one["val_step"].tolist(), one["val_loss"].tolist(), strict=True) for one in found)
-    return dict(chain.from_iterable(both))
+    run = results.get(ArmCell(arm, seed), CellResult())
+    steps, losses = (run.curves.get(name, np.empty(0)).tolist() for name in ("val_step", "val_loss"))
+    return dict(zip(steps, losses, strict=True))
+
+
+def losses_apart(results: Results, seed: int) -> dict[int, float]:
+    """Return the harmonic validation loss minus the standard one, by the steps at which both were evaluated."""
+    harmonic, standard = (validation(results, arm, seed) for arm in (HARMONIC, STANDARD))
+    return {step: loss - standard[step] for step, loss in sorted(harmonic.items()) if step in standard}
 
 
 def tables(results: Results) -> list[Table]:
@@ -290,22 +281,19 @@ def tables(results: Results) -> list[Table]:
     steps = sorted({step for found in curves.values() for step in found})
     chosen = [steps[place] for place in np.unique(np.linspace(0, len(steps) - 1, min(10, len(steps))).astype(int))]
 
-    def loss_of(arm: str) -> Column:
-        return lambda step: curves[arm].get(step)
-
-    def apart(step: int) -> float | None:
-        harmonic, standard = (curves.get(arm, {}).get(step) for arm in (HARMONIC, STANDARD))
-        return None if harmonic is None or standard is None else harmonic - standard
-
-    way: dict[str, Column] = {
-        "step": lambda step: step,
-        "tokens, M": lambda step: step * spec.tokens_per_step / 1e6,
-        **{f"{arm} validation loss": loss_of(arm) for arm in spec.arms},
-        "harmonic minus standard": apart,
-    }
+    apart = losses_apart(results, spec.seeds[0])
+    way = tuple(
+        {
+            "step": step,
+            "tokens, M": step * spec.tokens_per_step / 1e6,
+            **{f"{arm} validation loss": losses.get(step) for arm, losses in curves.items()},
+            "harmonic minus standard": apart.get(step),
+        }
+        for step in chosen
+    )
     return [
         tabulate("The runs at their end", sorted(results.wanted, key=lambda cell: order.index(cell.arm)), ends),
-        tabulate(f"Validation loss over the training, seed {spec.seeds[0]}", chosen, way),
+        Table(f"Validation loss over the training, seed {spec.seeds[0]}", way),
     ]
 
 
@@ -336,19 +324,17 @@ def _draw_losses(results: Results) -> "Figure":
     losses = np.concatenate(results.curve("val_loss").values)
     low, high = float(losses.min()), float(np.quantile(losses, 0.9))
     left.set_ylim(low - 0.15 * max(high - low, 0.1), high + 0.35 * max(high - low, 0.1))
-    handles = [
-        drawing.line_handle(f"{arm}, training batches", style.color, style.line) for arm, style in STYLES.items()
-    ]
-    handles += [drawing.mark_handle(f"{arm}, validation", "o", style.color) for arm, style in STYLES.items()]
-    left.legend(handles=handles, loc="upper right")
+    styles = STYLES.items()
+    lines = [drawing.line_handle(f"{arm}, training batches", style.color, style.line) for arm, style in styles]
+    marks = [drawing.mark_handle(f"{arm}, validation", "o", style.color) for arm, style in styles]
+    left.legend(handles=lines + marks, loc="upper right")
     left.set_xlim(left=0)
     right.set_xlim(left.get_xlim())
     right.axhline(0, color="#888888", linewidth=1, linestyle=":")
     for seed in spec.seeds:
-        harmonic, standard = (validation(results, arm, seed) for arm in (HARMONIC, STANDARD))
-        steps = sorted(harmonic.keys() & standard.keys())
-        apart = [harmonic[step] - standard[step] for step in steps]
-        right.plot([step * scale for step in steps], apart, "o-", color="#333333", markersize=4, linewidth=1.3)
+        apart = losses_apart(results, seed)
+        tokens = [step * scale for step in apart]
+        right.plot(tokens, list(apart.values()), "o-", color="#333333", markersize=4, linewidth=1.3)
     right.set_ylabel("harmonic minus standard")
     return figure
 

@@ -26,8 +26,8 @@ from harmax_lab.kit.judges import both, listed
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
-from harmax_lab.language.arms import MARK, STANDARD, STYLES, compares, draw_runs, enough_text
-from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, read_result, train_model
+from harmax_lab.language.arms import MARK, STANDARD, STYLES, compares, draw_runs, enough_text, over_seeds
+from harmax_lab.language.pretraining import WITHOUT_DATA, TrainingSpec, part, read_result, train_model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,9 +102,10 @@ def cells(spec: SweepSpec) -> list[SweepCell]:
 def run_cells(spec: SweepSpec, group: Sequence[SweepCell], context: Context) -> Iterator[tuple[SweepCell, CellResult]]:
     """Train one model after the other; one that diverges is a result too, with an infinite loss."""
     for cell in group:
-        output = context.scratch / cell.name
+        output, progress = context.scratch / cell.name, part(context, 0, 1, cell.name)
         try:
-            yield cell, train_model(spec, ARMS[cell.arm].changes, cell.lr, cell.seed, output, context, cell.name)
+            arm = ARMS[cell.arm].changes
+            yield cell, train_model(spec, arm, cell.lr, cell.seed, output, context.device, progress)
         except FloatingPointError:
             found = read_result(output)
             reached = int(found.curves["step"][-1]) if len(found.curves["step"]) else 0
@@ -118,7 +119,7 @@ def over_rates(results: Results, arm: str) -> dict[float, float]:
     return results.where(arm=arm, seed=results.spec.seeds[0]).metric("val_loss").by("lr")
 
 
-def over_seeds(results: Results, arm: str) -> dict[int, float]:
+def losses_of(results: Results, arm: str) -> dict[int, float]:
     """Return an arm's validation losses at the repeated learning rate, by seed."""
     return results.where(arm=arm, lr=results.spec.repeated_lr).metric("val_loss").by("seed")
 
@@ -136,12 +137,9 @@ class Contrast(NamedTuple):
         return over if over is not None and over == (self.at_best > limit) else None
 
     def __str__(self) -> str:
-        low, high, count = self.interval.low, self.interval.high, len(self.spec.seeds)
-        span = f" [{low:+.3f}, {high:+.3f}] over {count} seeds" if count > 1 else " with one seed"
-        return (
-            f"{self.interval.estimate:+.3f}{span} at {self.spec.repeated_lr:g}, {self.at_best:+.3f} where each arm has "
-            "its best learning rate (one seed)"
-        )
+        found = over_seeds(self.interval, len(self.spec.seeds))
+        best = f"{self.at_best:+.3f} where each arm has its best learning rate (one seed)"
+        return f"{found} at {self.spec.repeated_lr:g}, {best}"
 
 
 def contrast(results: Results, weights: Mapping[str, float]) -> Contrast:
@@ -151,7 +149,7 @@ def contrast(results: Results, weights: Mapping[str, float]) -> Contrast:
     that diverged counts as if it guessed, all tokens alike.
     """
     guess = math.log(results.spec.vocab)
-    losses = {arm: over_seeds(results, arm) for arm in weights}
+    losses = {arm: losses_of(results, arm) for arm in weights}
     seeds = sorted(set.intersection(*map(set, losses.values())))
     paired = [sum(weight * min(losses[arm][seed], guess) for arm, weight in weights.items()) for seed in seeds]
     at_best = sum(weight * min(*over_rates(results, arm).values(), guess) for arm, weight in weights.items())
@@ -171,7 +169,7 @@ def _judge_authors_exponent(results: Results) -> Finding:
 
 
 def _judge_scale(results: Results) -> Finding:
-    control = min(CONTROLS, key=lambda arm: np.mean(list(over_seeds(results, arm).values())))
+    control = min(CONTROLS, key=lambda arm: np.mean(list(losses_of(results, arm).values())))
     gain = contrast(results, {STANDARD: 1, "harmonic_768": -1})
     has = contrast(results, {STANDARD: 1, control: -1}).interval
     excess = contrast(results, {STANDARD: 1, "harmonic_768": 1, control: -2})
@@ -197,7 +195,7 @@ def _judge_learned(results: Results) -> Finding:
     rates = (over_rates(results, arm) for arm in ("harmonic_learnable", "harmonic_768"))
     (lr, learned), (fixed_lr, fixed) = (min(found.items(), key=lambda one: one[1]) for found in rates)
     difference = learned - fixed
-    (end,) = results.where(arm="harmonic_learnable", lr=lr, seed=results.spec.seeds[0]).metric("exponent")
+    end = results[SweepCell("harmonic_learnable", lr, results.spec.seeds[0])].metrics["exponent"]
     return Finding(
         # One seed: a difference must be twice as large to count.
         True if difference < 0 else False if difference > 2 * AS_WELL else None,
@@ -255,12 +253,11 @@ def tables(results: Results) -> list[Table]:
     spec = results.spec
     rows = combinations(arm=spec.arms)
     for at in rows:
-        at.rates, by_seed = over_rates(results, at.arm), over_seeds(results, at.arm)
+        at.rates, by_seed = over_rates(results, at.arm), losses_of(results, at.arm)
         at.losses = list(by_seed.values())
-        gains = [loss - by_seed.get(seed, np.inf) for seed, loss in over_seeds(results, STANDARD).items()]
+        gains = [loss - by_seed.get(seed, np.inf) for seed, loss in losses_of(results, STANDARD).items()]
         at.gains = [gain for gain in gains if np.isfinite(gain)]
-        first = results.where(arm=at.arm, lr=spec.repeated_lr, seed=spec.seeds[0])
-        at.end = next((result.metrics for result in first.values()), {})
+        at.end = results.get(SweepCell(at.arm, spec.repeated_lr, spec.seeds[0]), CellResult()).metrics
 
     def loss_at(lr: float) -> Column:
         return lambda at: at.rates.get(lr)
@@ -306,9 +303,10 @@ def figures(results: Results) -> dict[str, Picture]:
         f"Loss over the training at learning rate {spec.repeated_lr:g} ({body}), medians over seeds. Thin: training "
         "batches, smoothed. Marks: validation. The first steps, and arms that learn little, lie above the edge."
     )
-    repeated = results.where(lr=spec.repeated_lr)
     drawn = {"sweep_lr": Picture(_draw_rates(results), rates)}
-    return {**drawn, "sweep_curves": Picture(_draw_curves(repeated), curves)} if repeated else drawn
+    if repeated := results.where(lr=spec.repeated_lr):
+        drawn["sweep_curves"] = Picture(_draw_curves(repeated), curves)
+    return drawn
 
 
 def _panels(arms: Sequence[str], x: str, y: str) -> tuple["Figure", list[tuple["Axes", tuple[str, ...]]]]:

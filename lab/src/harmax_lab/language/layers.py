@@ -15,14 +15,14 @@ from harmax.inspect.layers import FEWEST, MEASURE
 from harmax.inspect.word_figures import draw_layer_tasks, draw_steps
 from harmax_lab.kit.claims import Finding
 from harmax_lab.kit.experiment import view
-from harmax_lab.kit.judges import listed
+from harmax_lab.kit.judges import both, listed
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2, parallelograms
 from harmax_lab.language.arms import HARMONIC, STANDARD, compares
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
-from harmax_lab.language.parallelograms import ARMS, HIGHER, LOWER, UNDECIDED, compare_tasks, tasks_of
+from harmax_lab.language.parallelograms import ARMS, compare_tasks, tasks_of
 
 PAPERS_LAYER, PAPERS_TASK = 6, "capitalize"
 
@@ -52,20 +52,19 @@ def cosines_of(results: Results, arm: str, task: str, layer: int, kind: int = 0)
     return {seed: [Interval(*map(float, row)) for row in cosine[kind]] for seed, cosine in found.items()}
 
 
-def _words(arms: dict[str, list[list[Interval]]], layer: int, results: Results) -> str:
-    shown = {arm: " and ".join(f"{one[0]}, shuffled {one[1]}" for one in found) for arm, found in arms.items()}
+def _words(arms: dict[str, dict[int, list[Interval]]], layer: int, results: Results) -> str:
+    shown = {arm: " and ".join(f"{own}, shuffled {other}" for own, other in arms[arm].values()) for arm in arms}
     return f"Mean cosine in layer {layer}: {listed(shown)} ({parallelograms.about(results)})."
 
 
 def _judge_parallel(results: Results, kind: int) -> Finding:
     layer = layer_of(results.spec)
     arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer, kind) for arm in ARMS}
-    seeds = sorted(arms[STANDARD].keys() & arms[HARMONIC].keys())
-    sides = [parallelograms.side_by_side(arms[HARMONIC][seed][0], arms[STANDARD][seed][0]) for seed in seeds]
+    sides = [parallelograms.side_by_side(arms[HARMONIC][seed][0], one[0]) for seed, one in arms[STANDARD].items()]
     return Finding(
-        {HIGHER: True, LOWER: False, UNDECIDED: None}[parallelograms.agreed(sides)],
-        _words({arm: [found[seed] for seed in seeds] for arm, found in arms.items()}, layer, results),
-        {f"{arm}_{seed}": found[seed][0].estimate for arm, found in arms.items() for seed in seeds},
+        parallelograms.agreed(sides),
+        _words(arms, layer, results),
+        {f"{arm}_{seed}": one[0].estimate for arm, found in arms.items() for seed, one in found.items()},
     )
 
 
@@ -74,8 +73,8 @@ def _judge_shuffled(results: Results) -> Finding:
     arms = {arm: cosines_of(results, arm, PAPERS_TASK, layer) for arm in ARMS}
     sides = [parallelograms.side_by_side(*one) for found in arms.values() for one in found.values()]
     return Finding(
-        False if LOWER in sides else True if set(sides) == {HIGHER} else None,
-        _words({arm: list(found.values()) for arm, found in arms.items()}, layer, results),
+        both(*sides) if sides else None,
+        _words(arms, layer, results),
         {f"{arm}_{seed}_shuffled": one[1].estimate for arm, found in arms.items() for seed, one in found.items()},
     )
 

@@ -5,7 +5,6 @@ no more than 300 pairs do. The loss is in units of the vocabulary's spread along
 between the arms. In the comparison with an arm's own shuffled pairs the unit cancels, so this one shows the relation.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from statistics import geometric_mean
@@ -27,7 +26,7 @@ from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2
-from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
+from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares, unless_embedded
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 
 if TYPE_CHECKING:
@@ -36,7 +35,9 @@ if TYPE_CHECKING:
 ARMS = (STANDARD, HARMONIC)
 BETWEEN = "harmonic against standard"
 CHANCE = 0.025  # of one interval of 95 % lying on the wrong side
-LOWER, HIGHER, UNDECIDED = "lower", "higher", "undecided"
+LOWER, HIGHER, UNDECIDED = False, True, None  # where an interval lies
+SIDES = {LOWER: "lower", HIGHER: "higher", UNDECIDED: "undecided"}
+Side = bool | None
 CLOUD = ("median length", "middle 90 %", *(f"explained by {count}, %" for count in (2, 10, 100)))
 CLOUD += ("participation ratio", "effective rank", "common mean, % of squared length")
 
@@ -132,44 +133,44 @@ def settings_ratio(results: Results) -> dict[str, np.ndarray]:
     return ratios
 
 
-def side_by_side(first: Interval, second: Interval) -> str:
+def side_by_side(first: Interval, second: Interval) -> Side:
     """Return where an interval lies from another one; undecided if they overlap, which is a strict reading."""
     return LOWER if first.high < second.low else HIGHER if first.low > second.high else UNDECIDED
 
 
-def agreed(sides: Iterable[str]) -> str:
+def agreed(sides: Iterable[Side]) -> Side:
     """Return what all say, undecided if they differ."""
     found = set(sides)
     return found.pop() if len(found) == 1 else UNDECIDED
 
 
-def _side(which: str, found: Comparisons) -> str:
-    return {True: HIGHER, False: LOWER, None: UNDECIDED}[found[which].ratio.above(1)]
-
-
-def _side_against_nulls(found: Comparisons) -> str:
+def _side_against_nulls(found: Comparisons) -> Side:
     return side_by_side(found[HARMONIC].ratio, found[STANDARD].ratio)
 
 
-def _sides(tasks: Tasks, lies: Callable[[Comparisons], str]) -> list[str]:
+def _sides(tasks: Tasks, lies: Callable[[Comparisons], Side]) -> list[Side]:
     return [agreed(map(lies, found.values())) for found in tasks.values()]
 
 
-def _counts(sides: Sequence[str]) -> dict[str, int]:
-    return {name: sides.count(name) for name in (LOWER, HIGHER, UNDECIDED)}
+def _sides_of(tasks: Tasks, which: str) -> list[Side]:
+    return _sides(tasks, lambda found: found[which].ratio.above(1))
 
 
-def _counted(sides: Sequence[str]) -> str:
+def _counts(sides: Sequence[Side]) -> dict[str, int]:
+    return {words: sides.count(side) for side, words in SIDES.items()}
+
+
+def _counted(sides: Sequence[Side]) -> str:
     return ", ".join(f"{count} {name}" for name, count in _counts(sides).items())
 
 
-def most(sides: Sequence[str]) -> bool | None:
+def most(sides: Sequence[Side]) -> bool | None:
     """Return whether more than half are lower; no if so many are higher that this is impossible."""
     against = 2 * sides.count(HIGHER) >= max(len(sides), 1)
     return True if 2 * sides.count(LOWER) > len(sides) else False if against else None
 
 
-def every(sides: Sequence[str]) -> bool | None:
+def every(sides: Sequence[Side]) -> bool | None:
     """Return whether all are lower; no if more are higher than chance would put there."""
     return True if set(sides) == {LOWER} else False if sides.count(HIGHER) >= too_many(len(sides)) else None
 
@@ -180,11 +181,9 @@ def too_many(tasks: int) -> int:
     >>> too_many(1), too_many(12)
     (1, 2)
     """
+    from scipy.stats import binom  # slow to import
 
-    def chance(at_least: int) -> float:
-        return sum(math.comb(tasks, k) * CHANCE**k * (1 - CHANCE) ** (tasks - k) for k in range(at_least, tasks + 1))
-
-    return next((count for count in range(1, tasks + 1) if chance(count) < 0.05), max(tasks, 1))
+    return int(binom.isf(0.05, tasks, CHANCE)) + 1
 
 
 def about(results: Results) -> str:
@@ -194,24 +193,24 @@ def about(results: Results) -> str:
     return alone if seeds == 1 else f"{seeds} models per arm, which must agree"
 
 
-def _finding(results: Results, holds: bool | None, sides: Sequence[str], words: str) -> Finding:
+def _finding(results: Results, holds: bool | None, sides: Sequence[Side], words: str) -> Finding:
     return Finding(holds, f"{words}. In all: {_counted(sides)} ({about(results)}).", _counts(sides))
 
 
 def judge_ratios(
-    results: Results, *, rule: Callable[[Sequence[str]], bool | None], measure: str = MEASURE, below: str = ""
+    results: Results, *, rule: Callable[[Sequence[Side]], bool | None], measure: str = MEASURE, below: str = ""
 ) -> Finding:
     """Judge the ratios of harmonic and standard medians in all tasks by a rule for their sides."""
     tasks = compare_tasks(results, measure, below)
     shown = {task: " and ".join(str(one[BETWEEN].ratio) for one in found.values()) for task, found in tasks.items()}
     words = f"Harmonic median by standard median{' in layer ' * bool(below)}{below[1:]}: {listed(shown)}"
-    sides = _sides(tasks, partial(_side, BETWEEN))
+    sides = _sides_of(tasks, BETWEEN)
     return _finding(results, rule(sides), sides, words)
 
 
 def _judge_null(results: Results) -> Finding:
     tasks = compare_tasks(results)
-    sides = {arm: _sides(tasks, partial(_side, arm)) for arm in ARMS}
+    sides = {arm: _sides_of(tasks, arm) for arm in ARMS}
     return Finding(
         both(*map(most, sides.values())),
         f"Against their shuffled pairs the losses are, by task: {listed(sides, form=_counted)} ({about(results)}).",
@@ -242,11 +241,7 @@ def _judge_settings(results: Results) -> Finding:
     )
 
 
-def real_words(results: Results) -> str:
-    """Return, for `enough`, that generated tokens decide nothing."""
-    return "Generated tokens have no words in them." if results.spec.embedded else ""
-
-
+real_words = unless_embedded("Generated tokens have no words in them.")
 _claim = partial(compares, enough=real_words)
 CLAIMS = (
     _claim(
@@ -296,7 +291,8 @@ def loss_rows(results: Results, tasks: Tasks, measure: str = MEASURE) -> list[di
                 **{"task": task, "seed": seed, "word pairs": pairs, "quadruples": quadruples},
                 **{f"{arm}{words}": str(getattr(found[arm], of)) for arm in ARMS for words, of in columns.items()},
                 **{"harmonic / standard": str(found[BETWEEN].ratio), "share lower": str(found[BETWEEN].share)},
-                **{"harmonic is": _side(BETWEEN, found), "against shuffled": _side_against_nulls(found)},
+                **{"harmonic is": SIDES[found[BETWEEN].ratio.above(1)]},
+                **{"against shuffled": SIDES[_side_against_nulls(found)]},
             }
         )
     return rows

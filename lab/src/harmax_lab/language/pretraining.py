@@ -10,7 +10,6 @@ import gc
 import hashlib
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -24,14 +23,14 @@ from harmax.data.folder import find_data
 from harmax.data.text import TokenShards, unpack_corpus
 from harmax.files import from_json
 from harmax.train import PretrainSpec
-from harmax_lab.kit.experiment import Context, Spec
+from harmax_lab.kit.experiment import Progress, Spec
 from harmax_lab.kit.store import CellResult
 
 if TYPE_CHECKING:
     from harmax.train.language.train import LanguageRecipe
 
 TAIL = 0.05  # share of the steps whose training losses are averaged: a single batch is noisy
-LOGGED = ("loss", "lr", "gradient_norm")
+LOGGED = ("step", "loss", "lr", "gradient_norm")
 WITHOUT_DATA: dict[str, Any] = {"embedded": True, "dtype": "float32", "compile": False}
 """Settings of a profile that needs neither the data folder nor a GPU."""
 
@@ -81,15 +80,17 @@ class TrainingSpec(Spec):
         return self.steps * self.tokens_per_step
 
 
+def part(progress: Progress, start: float, end: float, label: str = "") -> Progress:
+    """Return how a part of the work tells its progress: as a fraction between two of the whole, under a label."""
+
+    def tell(fraction: float, message: str = "", /) -> None:
+        progress(start + (end - start) * fraction, ": ".join(filter(None, (label, message))))
+
+    return tell
+
+
 def train_model(
-    spec: TrainingSpec,
-    arm: Mapping[str, Any],
-    lr: float,
-    seed: int,
-    output: Path,
-    context: Context,
-    label: str = "",
-    share: float = 1.0,
+    spec: TrainingSpec, arm: Mapping[str, Any], lr: float, seed: int, output: Path, device: str, progress: Progress
 ) -> CellResult:
     """Train one model into a folder, whose `model/` transformers can load afterwards, and return its curves.
 
@@ -99,9 +100,8 @@ def train_model(
         lr: at the end of the warm-up.
         seed: of the initial weights and of the order of the text, so that arms with one seed read the same.
         output: keeps checkpoints; a folder with some goes on from the last.
-        context: has the device, and is told the progress, with messages that begin with the label.
-        label: the name of the run.
-        share: of the cell's work that the training is.
+        device: where to train.
+        progress: is told after every logged step.
     """
     from harmax.train.language.train import LanguageRecipe
     from harmax.train.loop import Training
@@ -111,11 +111,10 @@ def train_model(
     asked = pretrain_spec(spec, arm, lr=lr, seed=seed, data=None if spec.embedded else folder)
 
     def tell(record: Mapping[str, Any]) -> None:
-        done, speed = record["step"] / asked.steps, record.get("tokens_per_s", 0.0)
-        words = f"step {record['step']} of {asked.steps}, loss {record['loss']:.3f}, {speed:,.0f} tokens/s"
-        context(share * done, f"{label}: {words}" if label else words)
+        step, speed = record["step"], record.get("tokens_per_s", 0.0)
+        progress(step / asked.steps, f"step {step} of {asked.steps}, loss {record['loss']:.3f}, {speed:,.0f} tokens/s")
 
-    with joined(asked, context.device) as world:
+    with joined(asked, device) as world:
         if world.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(world.device)  # what earlier runs of this process needed is theirs
         recipe = LanguageRecipe(asked, world)
@@ -152,17 +151,21 @@ def read_result(output: Path) -> CellResult:
     path = output / "metrics.jsonl"
     lines = [from_json(line) for line in path.read_text().splitlines()] if path.is_file() else []
     evaluated = [line for line in lines if "val_loss" in line]
-    step_L = np.array([line["step"] for line in lines], dtype=np.int64)
-    curves = {name: np.array([line[name] for line in lines], dtype=np.float32) for name in LOGGED}
-    last = evaluated[-1]["val_loss"] if evaluated else math.inf
+
+    def curve(rows: list[dict[str, Any]], name: str) -> np.ndarray:
+        return np.array([row[name] for row in rows], dtype=np.int64 if name == "step" else np.float32)
+
+    curves = {name: curve(lines, name) for name in LOGGED}
+    step_L = curves["step"]
     tail = curves["loss"][step_L > (1 - TAIL) * step_L[-1]] if lines else np.array([math.inf])
-    evaluations: dict[str, np.ndarray] = {
-        "val_step": np.array([line["step"] for line in evaluated], dtype=np.int64),
-        "val_loss": np.array([line["val_loss"] for line in evaluated], dtype=np.float32),
+    metrics = {
+        "val_loss": evaluated[-1]["val_loss"] if evaluated else math.inf,
+        "last_batches_loss": float(tail.mean(dtype=float)),
+        "cost": _cost(lines),
     }
-    val_loss = last if math.isfinite(last) else math.inf
-    metrics = {"val_loss": val_loss, "last_batches_loss": float(tail.astype(float).mean()), "cost": _cost(lines)}
-    return CellResult({"step": step_L, **curves, **evaluations}, {}, metrics)
+    return CellResult(
+        {**curves, "val_step": curve(evaluated, "step"), "val_loss": curve(evaluated, "val_loss")}, {}, metrics
+    )
 
 
 def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -171,23 +174,21 @@ def _cost(lines: list[dict[str, Any]]) -> dict[str, Any]:
         return {}
     tokens = np.diff([0, *(line["tokens"] for line in lines)])
     speed = [line["tokens_per_s"] for line in lines]
-    # The first lines hold the compilation.
-    settled = len(lines) // 4
-    cost = {
-        "tokens_per_s": float(np.median(speed[settled:])),
+    settled = lines[len(lines) // 4 :]  # the first lines hold the compilation
+    medians = ("tokens_per_s", "mfu") if "mfu" in lines[-1] else ("tokens_per_s",)
+    return {
+        **{name: float(np.median([line[name] for line in settled])) for name in medians},
         "training_seconds": float(sum(tokens / np.array(speed))),
         "memory_gib": max(line["memory_gib"] for line in lines),
         "tokens_per_s_by_step": speed,
     }
-    if "mfu" in lines[-1]:
-        cost["mfu"] = float(np.median([line["mfu"] for line in lines[settled:]]))
-    return cost
 
 
 @torch.no_grad()
 def mean_loss(recipe: "LanguageRecipe", shards: TokenShards) -> float:
     """Return a model's mean loss of `evaluation_sequences` windows that are evenly spread over a split."""
     from harmax.train.language.model import NextTokenLoss
+    from harmax.train.world import autocast
 
     spec, device = recipe.spec, recipe.world.device
     loss = NextTokenLoss(recipe.model, spec)
@@ -195,9 +196,9 @@ def mean_loss(recipe: "LanguageRecipe", shards: TokenShards) -> float:
     chosen = np.unique(np.linspace(0, windows - 1, min(spec.evaluation_sequences, windows)).astype(np.int64))
     total = 0.0
     for start in range(0, len(chosen), spec.micro_batch):
-        tokens_BT = torch.from_numpy(shards.read_windows(chosen[start : start + spec.micro_batch], spec.context))
-        tokens_BT = tokens_BT.to(device)
-        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=spec.dtype == "bf16"):
+        read_BT = shards.read_windows(chosen[start : start + spec.micro_batch], spec.context)
+        tokens_BT = torch.from_numpy(read_BT).to(device)
+        with autocast(spec.dtype, device):
             total += float(loss(tokens_BT[:, :-1], tokens_BT[:, 1:]))
     return total / (len(chosen) * spec.context)
 
@@ -208,27 +209,24 @@ def unpacked_corpus() -> Path:
     They lie in HARMAX_CACHE where that is set, else in the user's own cache folder.
     """
     data = find_data()
-    source = None if data is None else data / "corpus"
-    if source is None or not source.is_dir():
+    if data is None or not (data / "corpus").is_dir():
         raise FileNotFoundError(
             f"corpus/ must lie in the data folder, got {'no data folder' if data is None else f'{data} without it'}; "
             "set HARMAX_DATA to a folder that has it."
         )
-    listing = sorted((path.name, path.stat().st_size) for path in source.glob("*.bin*"))
-    named, general = os.environ.get("HARMAX_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    cache = Path(named) if named else (Path(general) if general else Path.home() / ".cache") / "harmax"
+    listing = sorted((path.name, path.stat().st_size) for path in (data / "corpus").glob("*.bin*"))
+    general = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cache = Path(os.environ.get("HARMAX_CACHE") or general / "harmax")
     target = cache / f"corpus-{hashlib.sha256(repr(listing).encode()).hexdigest()[:12]}"
     if target.is_dir():
         return target
     cache.mkdir(parents=True, exist_ok=True)
     # Under a name of its own, so that two processes can unpack at once and a kill leaves nothing that looks whole.
-    partial = Path(tempfile.mkdtemp(prefix=".corpus-", dir=cache))
-    try:
-        unpack_corpus(source, partial)
-        os.replace(partial, target)
-    except OSError:
-        if not target.is_dir():  # else another process was first
-            raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=".corpus-", dir=cache) as own:
+        unpack_corpus(data / "corpus", Path(own, "corpus"))
+        try:
+            Path(own, "corpus").rename(target)
+        except OSError:
+            if not target.is_dir():  # else another process was first
+                raise
     return target

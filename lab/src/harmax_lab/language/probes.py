@@ -22,7 +22,7 @@ from harmax_lab.kit.judges import both, listed, pairs_of, shared_level
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2
-from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares
+from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares, unless_embedded
 from harmax_lab.language.probing import READOUTS, SCORES, scores
 
 if TYPE_CHECKING:
@@ -78,14 +78,11 @@ def spots_of(results: Results, readouts: Sequence[str] = READOUTS) -> list[Spot]
 
 def probes_of(results: Results, arm: str, spot: Spot, what: str) -> np.ndarray | None:
     """Return what is stored of an arm's probes at a spot, (S, ...), model after model; None if a model lacks it."""
-    found, below = [], f"probes/{spot.task}"
-    for _, result in sorted(results.where(arm=arm).items(), key=lambda one: one[0].seed):
-        layers = result.arrays.get(f"{below}/layers", np.empty(0)).tolist()
-        if f"{below}/{what}" not in result.arrays or spot.layer not in layers:
-            return None
-        place = layers.index(spot.layer), READOUTS.index(spot.readout)
-        found.append(np.asarray(result.arrays[f"{below}/{what}"])[:, *place])
-    return np.concatenate(found) if found else None
+    place = results.spec.probe_layers.index(spot.layer), READOUTS.index(spot.readout)
+    own = results.where(arm=arm)
+    found = own.array(f"probes/{spot.task}/{what}").by("seed")
+    complete = found and len(found) == len(own)
+    return np.concatenate([found[seed][:, *place] for seed in sorted(found)]) if complete else None
 
 
 def mean_of(results: Results, arm: str, spot: Spot, score: str = "f1", *, level: float = 0.95) -> Interval | None:
@@ -94,10 +91,10 @@ def mean_of(results: Results, arm: str, spot: Spot, score: str = "f1", *, level:
     return None if values is None else bootstrap_interval(_points(values), statistic="mean", level=level)
 
 
-def majority_of(results: Results, task: str) -> float | None:
-    """Return the F1 of always giving the more frequent training label, in points."""
+def majority_of(results: Results, task: str) -> float:
+    """Return the F1 of always giving the more frequent training label, in points; NaN where nothing is measured."""
     found = results.array(f"probes/{task}/majority").values
-    return 100 * float(found[0][SCORES.index("f1")]) if found else None
+    return 100 * float(found[0][SCORES.index("f1")]) if found else np.nan
 
 
 def compare(results: Results, spot: Spot, *, score: str = "f1", level: float = 0.95) -> PairedDifference | None:
@@ -174,10 +171,10 @@ def _judge_majority(results: Results) -> Finding:
     limits = {task: majority_of(results, task) for task in tasks_of(results)}
     answers: dict[str, bool | None] = {}
     for arm, spot in places:
-        mean, limit = mean_of(results, arm, spot, level=shared_level(len(places))), limits[spot.task]
-        answers[f"{arm}, {spot.words}"] = mean.above(limit) if mean and limit is not None else None
+        mean = mean_of(results, arm, spot, level=shared_level(len(places)))
+        answers[f"{arm}, {spot.words}"] = mean.above(limits[spot.task]) if mean else None
     below = [words for words, answer in answers.items() if answer is not True]
-    constant = ", ".join(f"{title(task)} {_rounded(limit)}" for task, limit in limits.items())
+    constant = ", ".join(f"{title(task)} {limit:.1f}" for task, limit in limits.items())
     return Finding(
         both(*answers.values()),
         f"{len(places) - len(below)} of {len(places)} do. The more frequent label has an F1 of {constant}."
@@ -186,15 +183,7 @@ def _judge_majority(results: Results) -> Finding:
     )
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def _real_sentences(results: Results) -> str:
-    return "Made-up sentences stand in for SST-2 and CoLA." if results.spec.embedded else ""
-
-
-_claim = partial(compares, enough=_real_sentences)
+_claim = partial(compares, enough=unless_embedded("Made-up sentences stand in for SST-2 and CoLA."))
 _REPORTED = "; ".join(
     f"{TITLES[task]}, layer {layer}: {found[HARMONIC][0]} against {found[STANDARD][0]}"
     for (task, layer), found in PAPER.items()
@@ -242,37 +231,38 @@ def tables(results: Results) -> list[Table]:
         at.found, at.macro = (compare(own, at.spot, score=score) for score in ("f1", "macro_f1"))
         at.paper = [at.spot.paper[arm][0] for arm in (HARMONIC, STANDARD) if at.spot.paper]
 
-    def paired(name: str) -> Column:
-        return lambda at: getattr(at.found, name, None)
-
     score_columns: dict[str, Column] = {
         **place,
         "model": lambda at: at.arm,
-        "probes": lambda at: 0 if at.values is None else len(at.values),
+        "probes": lambda at: len(at.values),
         "F1 [95 %]": lambda at: in_points(at.f1),
-        "deviation": lambda at: None if at.values is None else round(100 * float(np.std(at.values)), 1),
+        "deviation": lambda at: round(100 * float(np.std(at.values)), 1),
         "paper's F1": lambda at: "{} ± {}".format(*at.paper) if at.paper else "",
-        "ours - paper's": lambda at: round(at.f1.estimate - at.paper[0], 1) + 0.0 if at.f1 and at.paper else "",
-        "always the majority": lambda at: _rounded(majority_of(own, at.spot.task)),
+        "ours - paper's": lambda at: round(at.f1.estimate - at.paper[0], 1) + 0.0 if at.paper else "",
+        "always the majority": lambda at: round(majority_of(own, at.spot.task), 1),
         "mean F1 of both classes [95 %]": lambda at: in_points(at.macro),
         "accuracy [95 %]": lambda at: in_points(at.accuracy),
     }
     difference_columns: dict[str, Column] = {
         **place,
         "pairs of probes": lambda at: pairs_of(at.found),
-        "difference [95 % over probes]": lambda at: in_points(at.found and at.found.difference),
+        "difference [95 % over probes]": lambda at: in_points(at.found.difference),
         "[95 % over probes and sentences]": lambda at: in_points(compare_on_sentences(own, at.spot)),
         "paper's": lambda at: round(at.paper[0] - at.paper[1], 1) if at.paper else "",
-        "higher on": paired("greater"),
-        "lower on": paired("less"),
-        "p, sign test": paired("sign_p"),
-        "p, signed ranks": paired("rank_p"),
-        "mean F1 of both classes, difference [95 %]": lambda at: in_points(at.macro and at.macro.difference),
+        "higher on": lambda at: at.found.greater,
+        "lower on": lambda at: at.found.less,
+        "p, sign test": lambda at: at.found.sign_p,
+        "p, signed ranks": lambda at: at.found.rank_p,
+        "mean F1 of both classes, difference [95 %]": lambda at: in_points(at.macro.difference),
     }
     title_of_scores = "Probes on the dev side, points, mean over probes; the paper does not name its read-out"
     return [
-        tabulate(title_of_scores, probes, score_columns),
-        tabulate("F1, harmonic minus standard, points, paired over probes", pairs, difference_columns),
+        tabulate(title_of_scores, [at for at in probes if at.f1], score_columns),
+        tabulate(
+            "F1, harmonic minus standard, points, paired over probes",
+            [at for at in pairs if at.found],
+            difference_columns,
+        ),
     ]
 
 
@@ -300,9 +290,7 @@ def figures(results: Results) -> dict[str, Picture]:
         sharex="col",
     )
     for (readout, task), axes in panels.items():
-        limit = majority_of(own, task)
-        if limit is not None:
-            axes.axhline(limit, color="black", linestyle="--", linewidth=1.2, zorder=1)
+        axes.axhline(majority_of(own, task), color="black", linestyle="--", linewidth=1.2, zorder=1)
         lane = WIDTH / len(spec.arms)
         for column, layer in enumerate(spec.probe_layers):
             for place, arm in enumerate(spec.arms):

@@ -11,10 +11,9 @@ look at, so that differences between features, layers or models are paired. No p
 # N sentences, B of a batch, T tokens of the longest one, D features, L layers, R read-outs, P = L R kinds of features,
 # S seeds, H hidden units
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +22,10 @@ from torch import Tensor, nn
 
 from harmax.data.glue import Sentences
 from harmax.data.words import Encoding
+from harmax.inspect.embedding import silent
 from harmax_lab.ensemble.rows import descend, keep_where, orders, streams
 from harmax_lab.kit.experiment import Progress
+from harmax_lab.language.pretraining import part
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,6 +56,9 @@ class ProbeTraining:
             )
 
 
+USUAL = ProbeTraining()
+
+
 def measure_probes(
     model: "PreTrainedModel",
     sentences: Mapping[str, SideBySide],
@@ -63,9 +67,9 @@ def measure_probes(
     layers: Sequence[int],
     seeds: Sequence[int],
     device: str,
-    training: ProbeTraining | None = None,
+    training: ProbeTraining = USUAL,
     most_sentences: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> dict[str, np.ndarray]:
     """Train probes on the residual stream of a model, and score them on sentences that they have not seen.
 
@@ -76,7 +80,7 @@ def measure_probes(
         layers: which residual streams, hidden_states[k]: 0 enters the first block, the last has passed the final norm.
         seeds: one probe for each, layer, read-out and data set. With the same seeds two models are comparable.
         device: where model and probes compute; on cuda the model runs in bfloat16.
-        training: of the probes; None means the defaults.
+        training: of the probes.
         most_sentences: to train on, drawn evenly once if there are more; None: all.
         progress: is told how far it is.
 
@@ -96,46 +100,44 @@ def measure_probes(
         )
     if not sentences:
         raise ValueError("`sentences` must hold a data set, got none; pass its two sides by name.")
-    for name, sides in sentences.items():
-        _check_sides(name, sides)
+    for name, (train, dev) in sentences.items():
+        _check_side(f"the train side of `{name}`", train)
+        _check_side(f"the dev side of `{name}`", dev, least=1)
     found: dict[str, np.ndarray] = {}
-    for done, (name, (train, dev)) in enumerate(sentences.items()):
-
-        def tell(share: float, message: str, done: int = done, name: str = name) -> None:
-            if progress is not None:
-                progress((done + share) / len(sentences), f"{name}: {message}")
-
-        sides = (_at_most(name, train, most_sentences), dev)
+    for done, (name, (whole, dev)) in enumerate(sentences.items()):
+        tell = part(progress, done / len(sentences), (done + 1) / len(sentences), name)
+        train = _at_most(name, whole, most_sentences)
         tell(0.0, "read sentences")
-        features = [
-            read_sentences(model, side.sentences, encoding, layers=layers, device=device).flatten(0, 1)
-            for side in sides
-        ]
+        features_LRND, dev_LRND = (
+            read_sentences(model, side.sentences, encoding, layers=layers, device=device) for side in (train, dev)
+        )
         tell(0.5, "train probes")
-        arrays = _probe(sides, features, seeds, training, (len(layers), len(READOUTS)))
-        arrays |= {"layers": np.array(layers, dtype=np.int16), "seeds": np.array(seeds, dtype=np.int64)}
+        labels_N = torch.from_numpy(train.labels.astype(np.int64)).to(device)
+        probes = train_probes(features_LRND.flatten(0, 1), labels_N, seeds=seeds, training=training)
+        constant_N = np.full(len(dev.labels), int(train.labels.mean() >= 0.5))
+        arrays = {
+            **_answers(probes, dev_LRND, dev.labels),
+            "majority": np.array(list(scores(constant_N, dev.labels).values()), dtype=np.float32),
+            "sentences": np.array([len(train.labels), len(dev.labels)], dtype=np.int64),
+            "layers": np.array(layers, dtype=np.int16),
+            "seeds": np.array(seeds, dtype=np.int64),
+        }
         found |= {f"probes/{name}/{key}": array for key, array in arrays.items()}
         tell(1.0, "done")
     return found
 
 
-def _probe(
-    sides: SideBySide, features: Sequence[Tensor], seeds: Sequence[int], training: ProbeTraining | None, shape_LR: Any
-) -> dict[str, np.ndarray]:
-    """Train on one side's features (P, N, D), score on the other's."""
-    train, dev = sides
-    labels_N = torch.from_numpy(train.labels.astype(np.int64)).to(features[0].device)
-    probes = train_probes(features[0], labels_N, seeds=seeds, training=training)
-    said_SPN = probes.classify(features[1]).transpose(0, 1)
-    said_SLRN = said_SPN.unflatten(1, shape_LR).cpu().numpy()
-    constant_N = np.full(len(dev.labels), int(train.labels.mean() >= 0.5))
+def _answers(probes: "Probes", features_LRND: Tensor, labels: np.ndarray) -> dict[str, np.ndarray]:
+    def unstacked(found_PS: Tensor, kind: torch.dtype) -> np.ndarray:
+        found_SP = found_PS.transpose(0, 1)
+        return np.asarray(found_SP.unflatten(1, features_LRND.shape[:2]).to(kind).cpu().numpy())
+
+    said_SLRN = unstacked(probes.classify(features_LRND.flatten(0, 1)), torch.uint8)
     return {
-        **{score: values.astype(np.float32) for score, values in scores(said_SLRN, dev.labels).items()},
-        "majority": np.array(list(scores(constant_N, dev.labels).values()), dtype=np.float32),
+        **{score: values.astype(np.float32) for score, values in scores(said_SLRN, labels).items()},
         "said": said_SLRN,
-        "labels": dev.labels.astype(np.uint8),
-        "epoch": probes.epoch_PS.T.unflatten(1, shape_LR).to(torch.int16).cpu().numpy(),
-        "sentences": np.array([len(train.labels), len(dev.labels)], dtype=np.int64),
+        "labels": labels.astype(np.uint8),
+        "epoch": unstacked(probes.epoch_PS, torch.int16),
     }
 
 
@@ -162,18 +164,21 @@ def read_sentences(
         raise ValueError(
             f"`encoding` must give tokens below {known}, the model's, got {largest}; take the model's own."
         )
-    width = model.config.hidden_size
-    found_LRND = torch.empty(len(layers), len(READOUTS), len(tokens), width, device=device)
-    with _evaluating(model, device) as hidden_states:
+    found_LRND = torch.empty(len(layers), len(READOUTS), len(tokens), model.config.hidden_size, device=device)
+    kind, was_training = torch.device(device).type, model.training
+    nn.Module.to(model, device)  # transformers' own is typed as taking nothing
+    body = model.eval().base_model  # the head, most of a small model's work, is not needed
+    try:
         for batch in _batches(lengths):
-            padded_BT = np.zeros((len(batch), lengths[batch].max()), dtype=np.int64)
-            for row, place in zip(padded_BT, batch, strict=True):
-                row[: lengths[place]] = tokens[place]
-            length_B = torch.from_numpy(lengths[batch]).to(device)
-            streams = hidden_states(torch.from_numpy(padded_BT).to(device))
-            place_B = torch.from_numpy(batch).to(device)
+            rows = [torch.tensor(tokens[place]) for place in batch]
+            tokens_BT = nn.utils.rnn.pad_sequence(rows, batch_first=True).to(device)
+            length_B, place_B = (torch.from_numpy(one).to(device) for one in (lengths[batch], batch))
+            with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
+                streams = body(tokens_BT, output_hidden_states=True, use_cache=False).hidden_states
             for layer, out_RND in zip(layers, found_LRND, strict=True):
                 out_RND[:, place_B] = _read_out(streams[layer].float(), length_B)
+    finally:
+        model.train(was_training)
     return found_LRND
 
 
@@ -183,23 +188,6 @@ def _read_out(stream_BTD: Tensor, length_B: Tensor) -> Tensor:
     # Filled and not multiplied: what padding holds might be no number.
     sum_BD = stream_BTD.masked_fill(~real_BT[..., None], 0.0).sum(1)
     return torch.stack([stream_BTD[rows_B, length_B - 1], sum_BD / length_B[:, None]])
-
-
-@contextmanager
-def _evaluating(model: "PreTrainedModel", device: str) -> Iterator[Callable[[Tensor], tuple[Tensor, ...]]]:
-    """Yield a function from tokens to residual streams, the model without dropout while it is used."""
-    kind, was_training = torch.device(device).type, model.training
-    nn.Module.to(model, device)  # transformers' own is typed as taking nothing
-    body = model.eval().base_model  # the head, most of a small model's work, is not needed
-
-    def hidden_states(tokens_BT: Tensor) -> tuple[Tensor, ...]:
-        with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
-            return tuple(body(tokens_BT, output_hidden_states=True, use_cache=False).hidden_states)
-
-    try:
-        yield hidden_states
-    finally:
-        model.train(was_training)
 
 
 def _batches(lengths: np.ndarray) -> Iterator[np.ndarray]:
@@ -219,7 +207,7 @@ def _at_most(name: str, side: Sentences, most: int | None) -> Sentences:
     # Drawn, because CoLA's files are sorted by source; always the same, because arms are compared.
     places = np.sort(np.random.default_rng(0).choice(len(side.sentences), most, replace=False))
     some = Sentences(tuple(side.sentences[place] for place in places), side.labels[places])
-    _check_labels(f"`most_sentences` = {most} of the train side of `{name}`", some)
+    _check_side(f"`most_sentences` = {most} of the train side of `{name}`", some)
     return some
 
 
@@ -228,21 +216,15 @@ def _check_choice(name: str, values: Sequence[int]) -> None:
         raise ValueError(f"`{name}` must be different numbers, at least one, got {list(values)}; name each once.")
 
 
-def _check_sides(name: str, sides: SideBySide) -> None:
-    for split, side, least in zip(("train", "dev"), sides, (LEAST, 1), strict=True):
-        count = len(side.sentences)
-        if count < least or len(side.labels) != count:
-            raise ValueError(
-                f"the {split} side of `{name}` must hold {least} or more sentences and a label for each, got {count} "
-                f"and {len(side.labels)} labels; give it more."
-            )
-        _check_labels(f"the {split} side of `{name}`", side)
-
-
-def _check_labels(what: str, side: Sentences) -> None:
-    labels = set(np.unique(side.labels).tolist())
-    if labels != {0, 1}:
-        raise ValueError(f"{what} must hold sentences of both labels, 0 and 1, got {sorted(labels)}; give it others.")
+def _check_side(what: str, side: Sentences, least: int = LEAST) -> None:
+    count, labels = len(side.sentences), sorted(set(side.labels.tolist()))
+    if count < least or len(side.labels) != count:
+        raise ValueError(
+            f"{what} must hold {least} or more sentences and a label for each, got {count} and {len(side.labels)} "
+            "labels; give it more."
+        )
+    if labels != [0, 1]:
+        raise ValueError(f"{what} must hold sentences of both labels, 0 and 1, got {labels}; give it others.")
 
 
 class Probes(NamedTuple):
@@ -267,7 +249,7 @@ class Probes(NamedTuple):
 
 @torch.enable_grad()  # whoever measures a model may have switched gradients off
 def train_probes(
-    features_PND: Tensor, labels_N: Tensor, *, seeds: Sequence[int], training: ProbeTraining | None = None
+    features_PND: Tensor, labels_N: Tensor, *, seeds: Sequence[int], training: ProbeTraining = USUAL
 ) -> Probes:
     """Train a probe for each kind of features and seed, all in one stack, by Adam on the cross-entropy.
 
@@ -278,9 +260,8 @@ def train_probes(
         features_PND: on the device to train on, float32.
         labels_N: 0 or 1, int64, on the same device.
         seeds: each decides initial weights, batch order and the held-out tenth, alike on every device.
-        training: None means the defaults.
+        training: epochs, batches and learning rate.
     """
-    training = training or ProbeTraining()
     kinds, count, width = features_PND.shape
     if count < LEAST:
         raise ValueError(

@@ -34,21 +34,14 @@ class RivalHead(LinearHead):
         in_features: D.
         out_features: V, the number of classes.
         bias: whether to add one to the inner products.
+        options: device and dtype.
     """
 
     takes_bias: ClassVar[bool] = False
     settings: ClassVar[tuple[str, ...]] = ()
     """Attributes that distinguish two heads of a kind; `repr` shows them."""
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        bias: bool = False,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, *, bias: bool = False, **options: Any) -> None:
         if in_features < 1 or out_features < 1:
             raise ValueError(
                 f"`in_features` and `out_features` must be at least 1, got {in_features} and {out_features}; "
@@ -56,15 +49,7 @@ class RivalHead(LinearHead):
             )
         if bias and not self.takes_bias:
             raise ValueError(f"`bias` must be False for {type(self).__name__}, which has none, got True; leave it out.")
-        super().__init__(in_features, out_features, bias=bias, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Draw the weight as `nn.Linear` does, and reset other parameters."""
-        super().reset_parameters()
-        self.reset_extras()
-
-    def reset_extras(self) -> None:
-        """Set parameters other than weight and bias to their start."""
+        super().__init__(in_features, out_features, bias=bias, **options)
 
     def extra_repr(self) -> str:
         """Sizes and settings."""

@@ -144,11 +144,11 @@ class CenterLossHead(LossHead):
     def __init__(self, in_features: int, out_features: int, *, pull: float = 0.003, **options: Any) -> None:
         super().__init__(in_features, out_features, **options)
         self.pull = positive("pull", pull, least=0)
-        self.centers = nn.Parameter(torch.empty_like(self.weight))
-        self.reset_extras()
+        self.centers = nn.Parameter(torch.zeros_like(self.weight))
 
-    def reset_extras(self) -> None:
-        """Put the centers at 0."""
+    def reset_parameters(self) -> None:
+        """Draw the weight as `nn.Linear` does, and put the centers at 0."""
+        super().reset_parameters()
         if "centers" in self._parameters:  # nn.Linear draws its weight before there are any
             nn.init.zeros_(self.centers)
 

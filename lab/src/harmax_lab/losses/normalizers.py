@@ -80,11 +80,11 @@ class IsoMaxPlusHead(LossHead):
     def __init__(self, in_features: int, out_features: int, *, entropic_scale: float = 10.0, **options: Any) -> None:
         super().__init__(in_features, out_features, **options)
         self.entropic_scale = positive("entropic_scale", entropic_scale)
-        self.distance_scale = nn.Parameter(torch.empty((), device=self.weight.device, dtype=self.weight.dtype))
-        self.reset_extras()
+        self.distance_scale = nn.Parameter(self.weight.new_ones(()))
 
-    def reset_extras(self) -> None:
-        """Start from distances as they are."""
+    def reset_parameters(self) -> None:
+        """Draw the weight as `nn.Linear` does, and start from distances as they are."""
+        super().reset_parameters()
         if "distance_scale" in self._parameters:  # nn.Linear draws its weight before there is one
             nn.init.ones_(self.distance_scale)
 

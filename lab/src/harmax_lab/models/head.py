@@ -24,9 +24,7 @@ def _options(head: type[nn.Module]) -> list[str]:
     """Return the names of what a head can be told, those it hands on to its parents included."""
     names: list[str] = []
     for parent in head.__mro__:
-        if "__init__" not in vars(parent):
-            continue
-        parameters = inspect.signature(vars(parent)["__init__"]).parameters.values()
+        parameters = inspect.signature(parent).parameters.values()
         names += [given.name for given in parameters if given.kind is given.KEYWORD_ONLY and given.name not in names]
         if not any(given.kind is given.VAR_KEYWORD for given in parameters):
             break

@@ -77,15 +77,10 @@ class Transformer(nn.Module):
     """Embeddings plus positions, encoder layers each with a residual around it, and a head on the last position.
 
     Args:
-        vocabulary: V, the number of tokens, which are the classes too.
-        inputs: T, tokens a question has.
-        head: a name in `HEADS`; "linear" is the standard model, "harmonic" the paper's.
-        tied: whether the head's weight is the embedding.
-        width: D.
+        vocabulary, inputs, head, tied, width, head_options: as for `MLP`.
         layers: how many.
         heads: attention heads.
         dropout: share dropped in every layer when `forward` is given a key.
-        head_options: what the head takes besides: exponent, softening, bias.
 
     >>> model = Transformer(31, 2, exponent=2.0)
     >>> model(torch.tensor([[3, 4], [30, 1]])).shape

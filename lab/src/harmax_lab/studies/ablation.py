@@ -17,13 +17,14 @@ for 5000 epochs, where the authors have 7000 and, on permutations, 10,000.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, planes
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.runs import BODIES, TITLES
-from harmax_lab.algorithmic.training import RunCell, task_of
+from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.results import Results
@@ -31,6 +32,7 @@ from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
 from harmax_lab.studies import tables_and_figures as show
 from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, Rule, StudySpec, minus, numbers_of, written
+from harmax_lab.tasks import PROTOCOLS, find_task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,8 +46,9 @@ HEADS = {
 SWITCHES = arms.switches("dot_harmax")
 """Weights of the four heads in each effect."""
 OVER_NEITHER = {
-    f"{words}, over neither": minus(head, "linear")
-    for head, words in (("harmonic", "both"), ("l2", "distance alone"), ("dot_harmax", "HarMax alone"))
+    "both, over neither": minus("harmonic", "linear"),
+    "distance alone, over neither": minus("l2", "linear"),
+    "HarMax alone, over neither": minus("dot_harmax", "linear"),
 }
 HALF = 0.5
 
@@ -66,9 +69,7 @@ def cells(spec: AblationSpec) -> list[RunCell]:
     return [
         RunCell(place.protocol, task, place.model, head, spec.train_fraction, seed)
         for place in spec.places()
-        for task in place.tasks
-        for head in HEADS
-        for seed in spec.seeds
+        for task, head, seed in product(place.tasks, HEADS, spec.seeds)
     ]
 
 
@@ -137,7 +138,7 @@ def figures(results: Results) -> dict[str, Picture]:
     for protocol in results.distinct("protocol"):
         places = [place for place in results.spec.places(results) if place.protocol == protocol]
         drawn[f"effects_{protocol}"] = Picture(
-            show.draw_effects(places, SWITCHES, by_task=False, size=(10, 2.85 + 0.84 * len(places[0].each()))),
+            show.draw_effects(places, SWITCHES, by_task=False),
             f"What each switch does to the scores, {protocol} protocol, untuned: mean over seeds and 95 % interval, by "
             "task and averaged over tasks (last row); gray where the interval spans 0. Distance and HarMax: mean "
             "effect of a switch over the two settings of the other. Interaction: how much more each does with the "
@@ -157,7 +158,7 @@ def _draw_embeddings(place: Place) -> "Figure":
     size = (1.95 * len(place.tasks) + 0.9, 1.95 * len(HEADS) + 0.3)
     figure, panels = drawing.facets(rows, {task: TITLES[task] for task in place.tasks}, size=size, font=9)
     for (head, task), axes in panels.items():
-        structure = task_of(RunCell(place.protocol, task, place.model, head, 0.8, 0)).structure
+        structure = find_task(task, protocol=place.protocol).structure
         share = planes.draw_middle(axes, structure, place.runs.get((task, head), {}), size=3.4)
         axes.set_xlabel(share, fontsize=8)
         axes.yaxis.label.set_fontsize(9)
@@ -168,9 +169,7 @@ EXPERIMENT = arms.study(
     name="ablation",
     title="Distance and HarMax, one at a time",
     figure="Fig. 6; appendix",
-    claims=tuple(
-        claim for protocol in ("authors", "matched") for model in BODIES for claim in _claims(protocol, model)
-    ),
+    claims=tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at)),
     profiles={
         "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",)),
         "quick": replace(FULL, **QUICK, protocols=("matched",)),

@@ -9,6 +9,7 @@ because at such levels the bootstrap interval of 20 values is too short.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.algorithmic.training import train
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Context, Experiment, Spec
-from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level
+from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level, signed
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.studies.score_runs import SCORES, compact
@@ -66,15 +67,11 @@ class StudySpec(Spec):
 
     def places(self, found: Mapping[Any, CellResult] | None = None) -> list["Place"]:
         """List every protocol and model with all tasks of the protocol, and the finished runs there."""
-        runs: dict[tuple[str, str], Any] = {}
+        runs: dict[tuple[str, str], Any] = {at: {} for at in product(self.protocols, self.models)}
         for cell, result in (found or {}).items():
             protocol, model, task, arm = self.key(cell)
-            runs.setdefault((protocol, model), {}).setdefault((task, arm), {})[cell.seed] = result
-        return [
-            Place(protocol, model, self.tasks_under(protocol), runs.get((protocol, model), {}))
-            for protocol in self.protocols
-            for model in self.models
-        ]
+            runs[protocol, model].setdefault((task, arm), {})[cell.seed] = result
+        return [Place(*at, self.tasks_under(at[0]), own) for at, own in runs.items()]
 
 
 class Place(NamedTuple):
@@ -115,19 +112,20 @@ class Place(NamedTuple):
 
     def per_seed(self, weights: Weights, score: str) -> dict[int, float]:
         """Return a weighted sum of arms' scores for each seed that all of them have, averaged over the tasks."""
-        by_task = []
-        for task in self.tasks:
-            arms = [(weight, self.runs.get((task, arm), {})) for arm, weight in weights.items()]
-            seeds = set.intersection(*(set(runs) for _, runs in arms))
-            by_task.append({seed: sum(weight * runs[seed].metrics[score] for weight, runs in arms) for seed in seeds})
-        common = sorted(set.intersection(*map(set, by_task)))
-        # Rounded, so that equal scores tie whatever the order of the sum.
-        return {seed: round(float(np.mean([sums[seed] for sums in by_task])), 12) for seed in common}
 
-    def contrast(self, weights: Weights, score: str) -> PairedDifference | None:
-        """Return a weighted sum of arms' scores: mean over seeds, interval, tests against 0; None without a seed."""
+        def total(task: str, seed: int) -> float:
+            return sum(weight * self.runs[task, arm][seed].metrics[score] for arm, weight in weights.items())
+
+        seeds = set.intersection(*(set(self.runs.get(at, {})) for at in product(self.tasks, weights)))
+        # Rounded, so that equal scores tie whatever the order of the sum.
+        return {seed: round(float(np.mean([total(task, seed) for task in self.tasks])), 12) for seed in sorted(seeds)}
+
+    def contrast(
+        self, weights: Weights, score: str, limit: float = 0.0, level: float = 0.95
+    ) -> PairedDifference | None:
+        """Return a weighted sum of arms' scores minus a limit: mean over seeds, interval, tests; None without seeds."""
         found = list(self.per_seed(weights, score).values())
-        return _over_seeds(found) if found else None
+        return paired_difference(found, [limit] * len(found), statistic="mean", level=level) if found else None
 
     def epochs_later(self, arm: str, against: str) -> PairedDifference | None:
         """Return by how many epochs an arm generalizes later than another on one task: the median over seeds.
@@ -144,10 +142,6 @@ class Place(NamedTuple):
         """Write the mean over seeds of one arm's score, with its interval."""
         found = list(self.per_seed({arm: 1.0}, score).values())
         return str(bootstrap_interval(found, statistic="mean")) if found else None
-
-
-def _over_seeds(values: Sequence[float], limit: float = 0.0, level: float = 0.95) -> PairedDifference:
-    return paired_difference(values, [limit] * len(values), statistic="mean", level=level)
 
 
 def minus(arm: str, against: str) -> dict[str, float]:
@@ -173,10 +167,7 @@ def written(found: PairedDifference | None, *, p: bool = False) -> str | None:
     >>> written(paired_difference([0.5, 0.6], [0.0, 0.0], statistic="mean"), p=True)
     '+0.550 [+0.500, +0.600], p 0.5'
     """
-    if found is None:
-        return None
-    middle, low, high = found.difference
-    return f"{middle:+.3f} [{low:+.3f}, {high:+.3f}]" + f", p {found.rank_p:.2g}" * p
+    return None if found is None else signed(found.difference, 3) + f", p {found.rank_p:.2g}" * p
 
 
 def numbers_of(found: PairedDifference | None) -> dict[str, float] | None:
@@ -225,10 +216,12 @@ def none_ahead(
 
     def judge(place: Place) -> Finding:
         ran = {arm: against for arm, against in pairs.items() if arm in place.arms}
-        tried = {arm: list(place.per_seed(minus(arm, against), score).values()) for arm, against in ran.items()}
-        values = {arm: own for arm, own in tried.items() if own}
-        found = {arm: _over_seeds(own) for arm, own in values.items()}
-        strict = {arm: _over_seeds(own, limit, shared_level(len(ran))) for arm, own in values.items()}
+
+        def differences(**options: float) -> dict[str, PairedDifference]:
+            tried = {arm: place.contrast(minus(arm, against), score, **options) for arm, against in ran.items()}
+            return {arm: one for arm, one in tried.items() if one}
+
+        found, strict = differences(), differences(limit=limit, level=shared_level(len(ran)))
         p = dict(zip(strict, holm([one.rank_p for one in strict.values()]), strict=True))
         breaking = [arm for arm, one in strict.items() if one.difference.above(0) and p[arm] < SIGNIFICANT]
         behind = [arm for arm, one in found.items() if one.difference.above(limit) is False]

@@ -15,6 +15,7 @@ the effect of the data on a gain is paired in initial weights alone.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 from harmax.figures import Picture
@@ -100,10 +101,7 @@ def cells(spec: ConfoundSpec) -> list[ConfoundCell]:
     return [
         ConfoundCell(CONDITIONS[condition].protocol, task, place.model, head, spec.train_fraction, seed, condition)
         for place in spec.places()
-        for condition in spec.conditions
-        for task in place.tasks
-        for head in HEADS
-        for seed in spec.seeds
+        for condition, task, head, seed in product(spec.conditions, place.tasks, HEADS, spec.seeds)
     ]
 
 
@@ -170,8 +168,7 @@ def tables(results: Results) -> list[Table]:
     labels = {arm_name(head, one): LABELS[arm_name(head, one)] for one in spec.conditions for head in HEADS}
     scores = [
         {**place.columns, "arm": label, **{words: place.mean(arm, score) for score, words in SCORES.items()}}
-        for place in show.each(places)
-        for arm, label in labels.items()
+        for place, (arm, label) in product(show.each(places), labels.items())
     ]
     made = [
         show.effect_table(GAINS_TITLE, places, gains),
@@ -192,9 +189,7 @@ def figures(results: Results) -> dict[str, Picture]:
     if not conditions:
         return {}
     gains = {CONDITIONS[one].label: gain(one) for one in conditions}
-    places = results.spec.places(results)
-    size = (1.75 * len(places[0].each()) + 2.2, len(SCORES) * (0.3 * len(gains) + 0.75) + 0.6)
-    figure = show.draw_effects(places, gains, size=size)
+    figure = show.draw_effects(results.spec.places(results), gains)
     caption = (
         "Gain of harmonic loss over cross-entropy, both trained alike, under each condition and on each task; untuned, "
         f"{len(results.spec.seeds)} seeds: mean and 95 % interval, gray where it spans 0. To the right of 0 harmonic "

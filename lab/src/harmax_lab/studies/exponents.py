@@ -12,14 +12,15 @@ study compares exponents at one setting, not each at its best.
 
 # E exponents
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.analysis import Interval, bootstrap_interval
+from harmax.analysis import bootstrap_interval
 from harmax.analysis.arrays import rank_correlation
 from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors
@@ -35,6 +36,7 @@ from harmax_lab.studies import compare_arms as arms
 from harmax_lab.studies.compare_arms import MARGIN, PAPERS_TASKS, QUICK, SMOKE, Place, Rule, StudySpec, minus
 from harmax_lab.studies.score_runs import SCORES
 from harmax_lab.studies.tables_and_figures import alone, run_tables, score_table, without_one
+from harmax_lab.tasks import PROTOCOLS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,9 +84,7 @@ def cells(spec: ExponentSpec) -> list[ExponentCell]:
     return [
         ExponentCell(place.protocol, task, place.model, head, spec.train_fraction, seed, exponent)
         for place in spec.places()
-        for task in place.tasks
-        for head, exponent in heads
-        for seed in spec.seeds
+        for task, (head, exponent), seed in product(place.tasks, heads, spec.seeds)
     ]
 
 
@@ -229,37 +229,35 @@ def _draw(spec: ExponentSpec, places: Sequence[Place]) -> "Figure":
 
 def _draw_model(axes: "Axes", place: Place, score: str) -> None:
     color, line = COLORS[place.model], MODEL_STYLES[place.model, "linear"].line
-    arms = {arm: found for arm in place.arms if (found := place.metrics(arm))}
-    fixed = sorted((arm for arm in arms if arm != LEARNED), key=float)
-    if fixed:
-        x_E = np.array([float(arm) for arm in fixed])
-        middle, low, high = np.array([_interval(arms[arm], score) for arm in fixed]).T
+    statistic = "median" if score == "test_epoch" else "mean"
+    found = {
+        arm: bootstrap_interval([metrics[score] for metrics in runs], statistic=statistic)
+        for arm in place.arms
+        if (runs := place.metrics(arm))
+    }
+    learned = found.pop(LEARNED, None)
+    if found:
+        fixed = sorted(found, key=float)
+        x_E = np.array(fixed, dtype=float)
+        middle, low, high = np.array([found[arm] for arm in fixed]).T
         seen = np.where(np.isfinite(middle), middle, np.nan)
         axes.plot(x_E, seen, color=color, linestyle=line, marker="o", markersize=3, linewidth=1.3)
         # Where an interval reaches infinity the band leaves the panel at the top.
-        top = np.where(np.isfinite(high), high, np.where(np.isfinite(middle), 10 * middle, np.nan))
+        top = np.where(np.isfinite(high), high, 10 * seen)
         axes.fill_between(x_E, low, top, where=np.isfinite(middle), color=color, alpha=0.15, linewidth=0)
-    if LEARNED in arms:
-        middle, low, high = _interval(arms[LEARNED], score)
-        if np.isfinite(middle):
-            high = min(high, 10 * middle) if score == "test_epoch" else high
-            bars = [[middle - low], [high - middle]]
-            style: dict[str, Any] = {"color": color, "marker": "D", "markersize": 4.5, "markerfacecolor": "white"}
-            axes.errorbar([LEARNED_AT[place.model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
-
-
-def _interval(found: Sequence[Mapping[str, Any]], score: str) -> Interval:
-    statistic = "median" if score == "test_epoch" else "mean"
-    return bootstrap_interval([metrics[score] for metrics in found], statistic=statistic)
+    if learned and np.isfinite(learned.estimate):
+        middle, low, high = learned
+        high = min(high, 10 * middle) if score == "test_epoch" else high
+        bars = [[middle - low], [high - middle]]
+        style: dict[str, Any] = {"color": color, "marker": "D", "markersize": 4.5, "markerfacecolor": "white"}
+        axes.errorbar([LEARNED_AT[place.model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
 
 
 EXPERIMENT = arms.study(
     name="exponents",
     title="The exponent from 1 to 20, and the learnable one",
     figure="Appendix on the exponent",
-    claims=tuple(
-        claim for protocol in ("authors", "matched") for model in BODIES for claim in _claims(protocol, model)
-    ),
+    claims=tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at)),
     profiles={
         "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",), exponents=(1.0, 4.0, 20.0)),
         "quick": replace(

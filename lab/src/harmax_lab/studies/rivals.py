@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,11 +74,9 @@ def cells(spec: RivalsSpec) -> list[RivalCell]:
     """List every protocol, loss, model, task and seed; the authors' protocol has the losses of the appendix alone."""
     return [
         RivalCell(place.protocol, task, place.model, tuned.find_arm(loss).head, spec.train_fraction, seed, loss)
-        for place in spec.places()
-        for loss in spec.losses
+        for place, loss in product(spec.places(), spec.losses)
         if place.protocol == "matched" or loss in APPENDIX
-        for task in place.tasks
-        for seed in spec.seeds
+        for task, seed in product(place.tasks, spec.seeds)
     ]
 
 
@@ -118,12 +117,10 @@ Question = tuple[str, Rule, Sequence[str]]  # what is claimed of tuned arms, by 
 
 def _two(ours: str, theirs: str, score: str = "structure", *, alike: bool = False) -> Question:
     one, other, words = LABELS[ours], LABELS[theirs], SCORES[score]
-    same, more = (
-        f"{one} and {other} give the same {words} within {MARGIN}",
-        f"{one} gives a higher {words} than {other}",
-    )
+    same = f"{one} and {other} give the same {words} within {MARGIN}"
+    said = same if alike else f"{one} gives a higher {words} than {other}"
     rule = compare.above(minus(ours, theirs), f"{words.capitalize()}, {one} minus {other}", score, alike=alike)
-    return f"Both tuned, {same if alike else more}", rule, (ours, theirs)
+    return f"Both tuned, {said}", rule, (ours, theirs)
 
 
 def _all(rivals: Sequence[str], ours: str, score: str = "structure") -> Question:
@@ -215,7 +212,7 @@ def comparisons(places: Iterable[Place], losses: Iterable[str], base: str, measu
     the p-value of the signed-rank test, corrected by Holm's rule, say so.
     """
     rows, epochs = [], measure == EPOCHS
-    for loss, place in [(loss, place) for loss in losses if loss != base for place in show.alone(places)]:
+    for loss, place in product([one for one in losses if one != base], show.alone(places)):
         against = reference_of(loss, base, place.protocol)
         one = place.epochs_later(loss, against) if epochs else place.contrast(minus(loss, against), measure)
         if one is not None:
@@ -242,14 +239,14 @@ def comparisons(places: Iterable[Place], losses: Iterable[str], base: str, measu
 def _verdicts(places: Sequence[Place], losses: Sequence[str], base: str) -> Iterator[dict[str, Any]]:
     """Count on how many tasks each loss is better, worse or undecided against a reference."""
     for measure, words in MEASURES.items():
-        found = comparisons(places, losses, base, measure)
+        counts = Counter((row["loss"], row["verdict"]) for row in comparisons(places, losses, base, measure))
         for loss in losses:
-            counts = Counter(row["verdict"] for row in found if row["loss"] == LABELS[loss])
-            if not counts:
+            own = {outcome: counts[LABELS[loss], outcome] for outcome in OUTCOMES}
+            if not any(own.values()):
                 continue
             against = reference_of(loss, base, places[0].protocol)
             row: dict[str, Any] = {"loss": LABELS[loss], "against": LABELS[against], "measure": words}
-            row |= {name: counts[name] for name in OUTCOMES} | {"of": sum(counts.values())}
+            row |= own | {"of": sum(own.values())}
             for place in places:
                 mean = compare.written(place.contrast(minus(loss, against), measure)) if measure != EPOCHS else ""
                 row[f"mean difference, {BODIES[place.model]}"] = mean
@@ -266,12 +263,12 @@ def _search_tables(results: Results) -> tuple[Table, Table]:
     spec, searched, by_task = results.spec, [], []
     for (loss, model), found in _searches(results).items():
         row = {"loss": LABELS[loss], "models": BODIES[model]}
-        chosen = {name: found[name.replace(" ", "_")] for name in ("learning rate", "weight decay")}
+        chosen = {"learning rate": found["learning_rate"], "weight decay": found["weight_decay"]}
         accuracies = {name: round(found[f"search {name}"], 3) for name in spec.grid}
         searched.append({**row, **chosen, "at an end": found["at_end"] or "", **accuracies})
-        both = [(task, which) for task in spec.search_tasks for which in ("chosen", "best")]
-        found_T = {f"{TITLES[task]}, {which}": round(found[f"search {task}, {which}"], 3) for task, which in both}
-        by_task.append({**row, **found_T})
+        both = product(spec.search_tasks, ("chosen", "best"))
+        of_task = {f"{TITLES[task]}, {which}": round(found[f"search {task}, {which}"], 3) for task, which in both}
+        by_task.append({**row, **of_task})
     tasks = ", ".join(TITLES[task].lower() for task in spec.search_tasks)
     title = "The search: test accuracy by learning rate, weight decay"
     return (
@@ -290,46 +287,40 @@ def tables(results: Results) -> list[Table]:
     if "harmonic_root" in ran:
         pairs += [(loss, "harmonic_root") for loss in spec.losses if loss in ran & set(TIED_RIVALS)]
     leads = {f"{LABELS[loss]} minus {LABELS[against]}": minus(loss, against) for loss, against in pairs}
+    verdicts = [
+        Table(
+            f"{VERDICTS_AGAINST} {LABELS[base]}, tasks; {protocol} protocol, {HOW[protocol]}",
+            tuple(_verdicts(own, spec.losses, base)),
+        )
+        for base, (protocol, own) in product(("harmonic", "linear"), by_protocol.items())
+    ]
+    square = f"{SQUARE_TITLE}, with spherical softmax for the inner product under HarMax: mean over seeds [95 %]"
     scores = [
         {
-            **{name: at.columns[name] for name in ("protocol", "models")},
+            "protocol": place.protocol,
+            "models": BODIES[place.model],
             "loss": LABELS[loss],
             "task": at.words,
             **{words: at.mean(loss, score) for score, words in SCORES.items()},
         }
-        for place in places
-        for loss in spec.losses
+        for place, loss in product(places, spec.losses)
         for at in place.each()
         if (at.tasks[0], loss) in at.runs
     ]
+    every = [
+        row
+        for own, measure in product(by_protocol.values(), MEASURES)
+        for row in comparisons(own, spec.losses, "harmonic", measure)
+    ]
     epochs, *structures = show.run_tables(places, {loss: LABELS[loss] for loss in spec.losses}, "loss")
     return [
-        *(
-            Table(
-                f"{VERDICTS_AGAINST} {LABELS[base]}, tasks; {protocol} protocol, {HOW[protocol]}",
-                tuple(_verdicts(own, spec.losses, base)),
-            )
-            for base in ("harmonic", "linear")
-            for protocol, own in by_protocol.items()
-        ),
-        show.effect_table(
-            f"{SQUARE_TITLE}, with spherical softmax for the inner product under HarMax: mean over seeds [95 %]",
-            matched if set(CORNERS) <= set(spec.losses) else [],
-            SQUARE,
-        ),
+        *verdicts,
+        show.effect_table(square, matched if set(CORNERS) <= set(spec.losses) else [], SQUARE),
         show.without_one(matched, leads),
         show.without_one(matched, leads, "accuracy"),
         Table(show.SCORES_TITLE, tuple(scores)),
         *structures,
-        Table(
-            "Every comparison with harmonic, paired over seeds",
-            tuple(
-                row
-                for own in by_protocol.values()
-                for measure in MEASURES
-                for row in comparisons(own, spec.losses, "harmonic", measure)
-            ),
-        ),
+        Table("Every comparison with harmonic, paired over seeds", tuple(every)),
         *_search_tables(results),
         epochs,
     ]
@@ -354,8 +345,7 @@ def figures(results: Results) -> dict[str, Picture]:
         }
         note = f" {UNTIED}: untied, as is the harmonic loss that it is compared with." * (protocol == "matched")
         for score, words in SCORES.items() if len(losses) > 1 else ():
-            size = (1.75 * len(places[0].each()) + 2.2, 0.27 * len(differences) + 1.4)
-            figure = show.draw_effects(places, differences, scores=[score], size=size)
+            figure = show.draw_effects(places, differences, scores=[score])
             figure.supxlabel("minus harmonic's", fontsize=9)
             drawn[f"effects_{score}_{protocol}"] = Picture(
                 figure,
@@ -364,7 +354,7 @@ def figures(results: Results) -> dict[str, Picture]:
             )
         if protocol == "matched" and set(CORNERS) <= set(losses):
             drawn["tuned_effects"] = Picture(
-                show.draw_effects(places, SQUARE, by_task=False, size=(10, 2.85 + 0.84 * len(places[0].each()))),
+                show.draw_effects(places, SQUARE, by_task=False),
                 "Effects of distance and HarMax on the scores, matched protocol, each of the four losses tuned: mean "
                 "over seeds and 95 % interval, gray where it spans 0. Spherical softmax, p ~ (w . x)^2, stands for the "
                 "inner product under HarMax.",

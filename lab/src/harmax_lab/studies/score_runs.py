@@ -15,7 +15,6 @@ generalizes; never counts as infinity.
 # K shown tokens, D features
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -46,15 +45,8 @@ def compact(cells: Iterable[tuple[C, CellResult]]) -> Iterable[tuple[C, CellResu
         metrics = {name: value for name, value in result.metrics.items() if name != "waste"}
         kept = drawing.spaced(len(result.curves["test_accuracy"]), POINTS_KEPT)
         curves = {name: result.curves[name][kept] for name in ("train_accuracy", "test_accuracy")}
-        yield (
-            cell,
-            replace(
-                result,
-                curves={"epoch": kept.astype(np.int64), **curves},
-                arrays={name: array[-1:] for name, array in result.arrays.items()},
-                metrics={**metrics, **scores_of(cell, result)},
-            ),
-        )
+        last = {name: array[-1:] for name, array in result.arrays.items()}
+        yield cell, CellResult({"epoch": kept.astype(np.int64), **curves}, last, {**metrics, **scores_of(cell, result)})
 
 
 def scores_of(cell: RunCell, result: CellResult) -> dict[str, float | None]:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,8 +50,7 @@ def score_table(title: str, places: Iterable[Place], arms: Mapping[str, str]) ->
     """Tabulate scores, one column per arm."""
     rows = [
         {**place.columns, "score": words, **{label: place.mean(arm, score) for arm, label in arms.items()}}
-        for place in each(places)
-        for score, words in SCORES.items()
+        for place, (score, words) in product(each(places), SCORES.items())
     ]
     return Table(title, tuple(rows))
 
@@ -58,23 +58,22 @@ def score_table(title: str, places: Iterable[Place], arms: Mapping[str, str]) ->
 def effect_table(title: str, places: Iterable[Place], effects: Mapping[str, Weights]) -> Table:
     """Tabulate effects by task and score; p-values are corrected for all of one protocol and score."""
     rows: list[dict[str, Any]] = []
-    families: dict[tuple[str, str], list[tuple[dict[str, Any], str, float]]] = {}
+    families: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {}
     everyone = {arm: 1.0 for weights in effects.values() for arm in weights}
-    for place in each(places) if effects else []:
-        for score, words in SCORES.items():
-            found = {name: place.contrast(weights, score) for name, weights in effects.items()}
-            row: dict[str, Any] = {
-                **place.columns,
-                "score": words,
-                "seeds": len(place.per_seed(everyone, score)),
-                **{name: written(one) for name, one in found.items()},
-                **{f"p, Holm, {name}": None for name in found},
-            }
-            rows.append(row)
-            family = families.setdefault((place.protocol, score), [])
-            family += [(row, f"p, Holm, {name}", one.rank_p) for name, one in found.items() if one]
+    for place, score in product(each(places) if effects else [], SCORES):
+        found = {name: place.contrast(weights, score) for name, weights in effects.items()}
+        row: dict[str, Any] = {
+            **place.columns,
+            "score": SCORES[score],
+            "seeds": len(place.per_seed(everyone, score)),
+            **{name: written(one) for name, one in found.items()},
+            **{f"p, Holm, {name}": one and one.rank_p for name, one in found.items()},
+        }
+        rows.append(row)
+        family = families.setdefault((place.protocol, score), [])
+        family += [(row, f"p, Holm, {name}") for name, one in found.items() if one]
     for family in families.values():
-        for (row, column, _), p in zip(family, holm([p for *_, p in family]), strict=True):
+        for (row, column), p in zip(family, holm([row[column] for row, column in family]), strict=True):
             row[column] = p
     return Table(title, tuple(rows))
 
@@ -83,13 +82,13 @@ def without_one(places: Iterable[Place], effects: Mapping[str, Weights], score: 
     """Tabulate effects with each task left out in turn, where there are more than two."""
     rows = []
     for place in [one for one in places if len(one.tasks) > 2]:
-        rests = {TITLES[task]: tuple(one for one in place.tasks if one != task) for task in place.tasks}
+        asked = {"all tasks": place}
+        for task in place.tasks:
+            rest = tuple(one for one in place.tasks if one != task)
+            asked[f"without {TITLES[task]}"] = place._replace(tasks=rest)
         for name, weights in effects.items():
-            row: dict[str, Any] = {"protocol": place.protocol, "models": BODIES[place.model], "of": name}
-            row["all tasks"] = written(place.contrast(weights, score))
-            for left_out, rest in rests.items():
-                row[f"without {left_out}"] = written(place._replace(tasks=rest).contrast(weights, score))
-            rows.append(row)
+            row = {"protocol": place.protocol, "models": BODIES[place.model], "of": name}
+            rows.append({**row, **{words: written(at.contrast(weights, score)) for words, at in asked.items()}})
     return Table(f"{SCORES[score].capitalize()} {WITHOUT_ONE}", tuple(rows))
 
 
@@ -101,28 +100,25 @@ def run_tables(places: Iterable[Place], arms: Mapping[str, str], column: str = "
     counts as 0 there. `column` is the heading of the arms in the first table.
     """
     epochs, passing, elsewhere = [], [], []
-    for place in alone(places):
-        for arm, label in arms.items():
-            if not (found := place.metrics(arm)):
-                continue
-            epochs.append({**place.columns, column: label, **_epochs_of(found)})
-            row = {**place.columns, "arm": label, "runs": len(found)}
-            passed, failed = (
-                [one["structure"] for one in found if (one["accuracy"] >= PASS) == side] for side in (True, False)
-            )
-            means = [float(np.mean(values)) if values else None for values in (passed, failed)]
-            passing.append(
-                {**row, "pass": len(passed), "structure where they pass": means[0], "where they fail": means[1]}
-            )
-            untied = any(one.get("center_structure") is not None for one in found)
-            scaled = any(one.get("structure_raw", one["structure"]) != one["structure"] for one in found)
-            if untied or scaled:
-                row["as judged"] = _mean_of(found, "structure")
-                row["at their own length"] = _mean_of(found, "structure_raw") if scaled else ""
-                row["of the head's own weight"] = _mean_of(found, "center_structure") if untied else ""
-                elsewhere.append(row)
-    used = [name for name in (elsewhere[0] if elsewhere else ()) if any(row[name] != "" for row in elsewhere)]
-    shown = tuple({name: row[name] for name in used} for row in elsewhere)
+    for place, (arm, label) in product(alone(places), arms.items()):
+        if not (found := place.metrics(arm)):
+            continue
+        epochs.append({**place.columns, column: label, **_epochs_of(found)})
+        row = {**place.columns, "arm": label, "runs": len(found)}
+        passed, failed = (
+            [one["structure"] for one in found if (one["accuracy"] >= PASS) == side] for side in (True, False)
+        )
+        means = [float(np.mean(values)) if values else None for values in (passed, failed)]
+        passing.append({**row, "pass": len(passed), "structure where they pass": means[0], "where they fail": means[1]})
+        untied = any(one.get("center_structure") is not None for one in found)
+        scaled = any(one.get("structure_raw", one["structure"]) != one["structure"] for one in found)
+        if untied or scaled:
+            row["as judged"] = _mean_of(found, "structure")
+            row["at their own length"] = _mean_of(found, "structure_raw") if scaled else ""
+            row["of the head's own weight"] = _mean_of(found, "center_structure") if untied else ""
+            elsewhere.append(row)
+    empty = {name for row in elsewhere for name in row if not any(one[name] for one in elsewhere)}
+    shown = tuple({name: row[name] for name in row if name not in empty} for row in elsewhere)
     return Table(EPOCHS_TITLE, tuple(epochs)), Table(PASSING, tuple(passing)), Table(ELSEWHERE, shown)
 
 
@@ -143,12 +139,7 @@ def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:
 
 
 def draw_effects(
-    places: Iterable[Place],
-    effects: Mapping[str, Weights],
-    *,
-    scores: Iterable[str] = SCORES,
-    by_task: bool = True,
-    size: tuple[float, float],
+    places: Iterable[Place], effects: Mapping[str, Weights], *, scores: Iterable[str] = SCORES, by_task: bool = True
 ) -> "Figure":
     """Draw effects under one protocol with their intervals, gray where these span 0: a row of panels per score.
 
@@ -160,22 +151,20 @@ def draw_effects(
     columns: Mapping[Any, str] = tasks if by_task else names
     lines: Mapping[Any, str] = names if by_task else tasks
     rows = {score: SCORES[score].replace(" in ", " in\n") for score in scores}
+    size = (1.75 * len(columns) + 2.2 if by_task else 10, len(rows) * (0.28 * len(lines) + 0.75) + 0.6)
     marks = {model: MODEL_STYLES[model, "linear"].marker for model in models}
     handles = [drawing.mark_handle(BODIES[model], mark, "#444444") for model, mark in marks.items()]
     figure, panels = drawing.facets(rows, columns, size=size, handles=handles, sharex="row", sharey=True)
     for (score, column), axes in panels.items():
         axes.axvline(0, color=ZERO, linewidth=0.9, zorder=1)
-        for place, (model, mark) in enumerate(marks.items()):
-            for line, key in enumerate(lines):
-                index, name = (column, key) if by_task else (key, column)
-                one = models[model][index].contrast(effects[name], score)
-                if one is None:
-                    continue
-                middle, *ends = one.difference
-                height = line + 0.36 * (place - (len(marks) - 1) / 2)
+        for (place, model), (line, key) in product(enumerate(models), enumerate(lines)):
+            index, name = (column, key) if by_task else (key, column)
+            if one := models[model][index].contrast(effects[name], score):
+                height = line + 0.36 * (place - (len(models) - 1) / 2)
                 color = UNCLEAR if one.difference.above(0) is None else CLEAR
-                axes.plot(ends, [height, height], color=color, linewidth=1.4, zorder=2)
-                axes.plot(middle, height, marker=mark, color=color, markersize=4.5, markeredgewidth=0, zorder=3)
+                axes.plot(one.difference[1:], [height, height], color=color, linewidth=1.4, zorder=2)
+                mark: dict[str, Any] = {"marker": marks[model], "markersize": 4.5, "markeredgewidth": 0}
+                axes.plot(one.difference.estimate, height, color=color, zorder=3, **mark)
         axes.set(yticks=range(len(lines)), yticklabels=lines.values(), ylim=(len(lines) - 0.5, -0.5))
         axes.locator_params(axis="x", nbins=5 if len(columns) <= 3 else 3)
         axes.tick_params(axis="both", labelsize=8)

@@ -14,9 +14,10 @@ chosen: the one that gets there soonest.
 
 # L learning rates, W weight decays, T tasks, R held-out seeds
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,13 +175,16 @@ class SearchSpec(StudySpec):
     def __post_init__(self) -> None:
         both = sorted(set(self.seeds) & set(self.search_seeds))
         if both:
-            raise ValueError(
-                f"`search_seeds` must be held out, got {both}, which are among `seeds`; take seeds below 2001."
-            )
+            raise ValueError(f"`search_seeds` must be held out, got {both}, also among `seeds`; take seeds below 2001.")
 
     def search_epochs(self, model: str) -> int:
         """Return how long a model is trained in the search."""
         return self.search_mlp_epochs if model == "mlp" else self.search_transformer_epochs
+
+    @property
+    def axes(self) -> tuple[tuple[Any, ...], ...]:
+        """What the search crosses, in the order of its arrays."""
+        return self.learning_rates, self.weight_decays, self.search_tasks, self.search_seeds
 
     @property
     def grid(self) -> list[str]:
@@ -240,36 +244,30 @@ def search(
 ) -> Iterator[tuple[tuple[str, str], Searched]]:
     """Search for every pair of loss and model, or read what an interrupted call has found; yield each as it comes.
 
-    Args:
-        spec: the grid, the tasks, the seeds.
-        pairs: of loss and model.
-        context: where to compute; each pair's result is kept in a file of its own, so that processes can share it.
-        ahead: what is trained afterwards, as for `train`.
+    Each pair's result is kept in a file of its own, so that processes can share it. `ahead` is as for `train`.
     """
     paths = {pair: context.scratch / "search" / f"{','.join(pair)}.json" for pair in pairs}
     known = {pair: found for pair, path in paths.items() if (found := _read(path))}
     yield from known.items()
     todo = [pair for pair in pairs if pair not in known]
-    part = replace(context, progress=lambda fraction, message="": context(SHARE_OF_WORK * fraction, message))
+    part = _part_of(context, 0.0, SHARE_OF_WORK)
     done: dict[tuple[str, str], dict[Trial, CellResult]] = {}
     wanted = trials(spec, todo)
-    for trial, result in train(wanted, lambda trial: trial_settings(spec, trial), part, snapshots=2, ahead=ahead):
+    for trial, result in train(wanted, partial(trial_settings, spec), part, snapshots=2, ahead=ahead):
         pair = trial.loss, trial.model
         own = done.setdefault(pair, {})
         own[trial] = result
         if len(own) == len(wanted) // len(todo):
-            found = _gather(spec, own)
+            found = _gather(spec, pair, own)
             write_json(paths[pair], [array.tolist() for array in found])
             yield pair, found
 
 
 def trials(spec: SearchSpec, pairs: Iterable[tuple[str, str]]) -> list[Trial]:
     """List every run of the search, in the order of its arrays."""
-    grid = (spec.learning_rates, spec.weight_decays, spec.search_tasks, spec.search_seeds)
     return [
         Trial("matched", task, model, ARMS[loss].head, spec.train_fraction, seed, loss, rate, decay)
-        for loss, model in pairs
-        for rate, decay, task, seed in itertools.product(*grid)
+        for (loss, model), (rate, decay, task, seed) in product(pairs, product(*spec.axes))
     ]
 
 
@@ -279,9 +277,8 @@ def trial_settings(spec: SearchSpec, trial: Trial) -> Settings:
     return replace(how, learning_rate=trial.learning_rate, weight_decay=trial.weight_decay)
 
 
-def _gather(spec: SearchSpec, results: Mapping[Trial, CellResult]) -> Searched:
-    shape = [len(one) for one in (spec.learning_rates, spec.weight_decays, spec.search_tasks, spec.search_seeds)]
-    pair = next((trial.loss, trial.model) for trial in results)
+def _gather(spec: SearchSpec, pair: tuple[str, str], results: Mapping[Trial, CellResult]) -> Searched:
+    shape = [len(one) for one in spec.axes]
     ordered = [results[trial] for trial in trials(spec, [pair])]
 
     def accuracy(share: float) -> np.ndarray:
@@ -290,6 +287,10 @@ def _gather(spec: SearchSpec, results: Mapping[Trial, CellResult]) -> Searched:
         return np.where(diverged, 0.0, means).reshape(shape)
 
     return Searched(accuracy(LATE), accuracy(1.0))
+
+
+def _part_of(context: Context, start: float, end: float) -> Context:
+    return replace(context, progress=lambda fraction, message="": context(start + (end - start) * fraction, message))
 
 
 def _read(path: Path) -> Searched | None:
@@ -316,10 +317,6 @@ def run_cells(spec: SearchSpec, group: Sequence[RivalCell], context: Context) ->
         rate, decay = found[cell.loss, cell.model].choice
         return replace(usual(cell), learning_rate=spec.learning_rates[rate], weight_decay=spec.weight_decays[decay])
 
-    def tell(fraction: float, message: str = "", /) -> None:
-        before = SHARE_OF_WORK if pairs else 0.0
-        context(before + (1 - before) * fraction, message)
-
     ahead = (job for _, job in stacks_of(group, usual, context.device, snapshots=2))
     found: dict[tuple[str, str], Searched] = {}
     failure: Exception | None = None
@@ -329,7 +326,8 @@ def run_cells(spec: SearchSpec, group: Sequence[RivalCell], context: Context) ->
     except Exception as error:
         failure = error
     group = [cell for cell in group if cell.protocol != "matched" or (cell.loss, cell.model) in found]
-    for cell, result in compact(train(group, how, replace(context, progress=tell), snapshots=2, centers=True)):
+    rest = _part_of(context, SHARE_OF_WORK if pairs else 0.0, 1.0)
+    for cell, result in compact(train(group, how, rest, snapshots=2, centers=True)):
         if cell.protocol == "matched":
             own = found[cell.loss, cell.model]
             arrays = {f"search_{name}": np.asarray(array, dtype=np.float32) for name, array in own._asdict().items()}

@@ -37,8 +37,6 @@ class Task:
     name: str
     title: str
     protocol: str
-    inputs: int
-    """Tokens of a question, T."""
     vocabulary: int
     facts: np.ndarray
     """Every distinct question with its answer last, (F, T + 1) int64."""
@@ -53,6 +51,11 @@ class Task:
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
             raise ValueError(unknown("protocol", self.protocol, PROTOCOLS))
+
+    @property
+    def inputs(self) -> int:
+        """Tokens of a question, T."""
+        return self.facts.shape[1] - 1
 
     def sample(self, seed: int, *, samples: int = 1000) -> np.ndarray:
         """Draw the rows of a data set, (N, T + 1): with replacement (`authors`), or distinct and at most `samples`."""

@@ -6,31 +6,28 @@
 Each point is a class of its own, so that the weights (one row per class) live in the plane of the points.
 """
 
-# S seeds, P points (as many as classes), D = 2 coordinates, T recorded steps, G grid points per side
+# P points (as many as classes), G grid points per side
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from harmax.figures import HEAD_STYLES, Picture
-from harmax.functional import harmonic_logits, harmonic_loss
-from harmax_lab.ensemble.rows import Record, descend
+from harmax.functional import harmonic_logits
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec
 from harmax_lab.kit.judges import Judge
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, tabulate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from harmax_lab.kit.tables import Column, Table, median_of, places, tabulate
+from harmax_lab.toy import heads
+from harmax_lab.toy.heads import Trajectory, initial_weight
 
 POINTS: dict[int, tuple[tuple[float, float], ...]] = {
     1: ((1, 1), (-1, -1)),
@@ -73,32 +70,6 @@ def cells(spec: ToySpec) -> list[ToyCell]:
     return [ToyCell(case, arm, seed) for case in spec.cases for arm in ARMS[case] for seed in spec.seeds]
 
 
-def initial_weight(case: int, seed: int) -> Tensor:
-    """Draw nn.Linear's default weights (P, 2) from a seed: the same for every arm."""
-    bound = 1 / math.sqrt(2)
-    generator = torch.Generator().manual_seed(seed)
-    return torch.empty(len(POINTS[case]), 2).uniform_(-bound, bound, generator=generator)
-
-
-def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Mean cross-entropy as log1p(sum over wrong classes of exp(z_j - z_c)).
-
-    This is `F.cross_entropy`, but as exact near zero as the harmonic loss is, so that neither head gains or loses by
-    rounding when the curves are compared.
-    """
-    margin = logits - logits.gather(1, target[:, None])
-    wrong = ~functional.one_hot(target, logits.shape[1]).bool()
-    return torch.log1p((margin.exp() * wrong).sum(1)).mean()
-
-
-def loss_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the loss of one arm on the points (P, 2), class i being point i."""
-    target = torch.arange(len(points))
-    if arm.startswith("harmonic"):
-        return harmonic_loss(points, weight, target, exponent=exponent)
-    return cross_entropy(points @ weight.T + bias, target)
-
-
 def logits_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return the logits of one arm for any points of the plane."""
     if arm.startswith("harmonic"):
@@ -106,20 +77,19 @@ def logits_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: T
     return points @ weight.T + bias
 
 
-def train(spec: ToySpec, case: int, arm: str, seeds: Sequence[int], progress: Progress) -> dict[str, Tensor]:
-    """Train every seed at once, full batch; return recorded steps (T), losses (T, S), weights (T, S, P, D), biases."""
-    points = torch.tensor(POINTS[case], dtype=torch.float32)
-    weight = torch.stack([initial_weight(case, seed) for seed in seeds]).requires_grad_()
-    bias = torch.zeros(weight.shape[:2]).requires_grad_(arm == "cross_entropy_bias")
-    parameters = [weight, bias] if bias.requires_grad else [weight]
-    # Adam works element by element and the seeds' losses are summed, so stacking changes no run.
-    optimizer = torch.optim.Adam(parameters, lr=spec.learning_rate, amsgrad=arm == "harmonic_amsgrad")
-    losses_of = torch.func.vmap(lambda weight, bias: loss_of(arm, spec.exponent, points, weight, bias))
-    message = f"case {case}, {HEAD_STYLES[arm].label}"
-    record = Record(recorded_steps(spec.steps), lambda losses: (losses, weight, bias), progress, message)
-    descend(range(spec.steps + 1), lambda step: losses_of(weight, bias), optimizer, record)
-    loss_TS, weight_TSPD, bias_TSP = record.stacked()
-    return {"step": torch.tensor(record.steps), "loss": loss_TS, "weight": weight_TSPD, "bias": bias_TSP}
+def points_of(case: int) -> Tensor:
+    """Return a case's points (P, 2), of which each is a class of its own."""
+    return torch.tensor(POINTS[case], dtype=torch.float32)
+
+
+def train(spec: ToySpec, case: int, arm: str, seeds: Sequence[int], progress: Progress) -> Trajectory:
+    """Train every seed at once, full batch, with Adam."""
+    points = points_of(case)
+    weight = torch.stack([initial_weight(len(points), 2, seed) for seed in seeds])
+    adam = partial(torch.optim.Adam, lr=spec.learning_rate, amsgrad=arm == "harmonic_amsgrad")
+    steps, message = recorded_steps(spec.steps), f"case {case}, {HEAD_STYLES[arm].label}"
+    target = torch.arange(len(points))
+    return heads.train(arm, spec.exponent, points, target, weight, adam, steps, progress, message)
 
 
 def recorded_steps(steps: int) -> list[int]:
@@ -129,21 +99,19 @@ def recorded_steps(steps: int) -> list[int]:
 
 def run_cells(spec: ToySpec, group: Sequence[ToyCell], progress: Progress) -> Iterator[tuple[ToyCell, CellResult]]:
     """Train the seeds of one case and arm together, and measure each."""
-    case, arm = group[0].case, group[0].arm
-    trained = train(spec, case, arm, [cell.seed for cell in group], progress)
-    for index, cell in enumerate(group):
-        loss, weight, bias = trained["loss"][:, index], trained["weight"][:, index], trained["bias"][-1, index]
-        yield cell, measure(spec, cell, trained["step"].numpy(), loss.numpy(), weight, bias)
+    trained = train(spec, group[0].case, group[0].arm, [cell.seed for cell in group], progress)
+    for place, cell in enumerate(group):
+        yield cell, measure(spec, cell, trained.alone(place))
 
 
-def measure(
-    spec: ToySpec, cell: ToyCell, step: np.ndarray, loss: np.ndarray, weight_TPD: Tensor, bias: Tensor
-) -> CellResult:
+def measure(spec: ToySpec, cell: ToyCell, trained: Trajectory) -> CellResult:
     """Turn one seed's trajectory into curves, final arrays and numbers."""
-    points, weight = torch.tensor(POINTS[cell.case], dtype=torch.float32), weight_TPD[-1]
-    norm = weight_TPD.double().flatten(1).norm(dim=1).numpy()
-    distance = (weight_TPD.double() - points).norm(dim=2).amax(1).numpy()
+    points, weight, bias = points_of(cell.case), trained.weight[-1], trained.bias[-1]
+    step, loss = trained.step.numpy(), trained.loss.numpy()
+    norm = trained.weight.double().flatten(1).norm(dim=1).numpy()
+    distance = (trained.weight.double() - points).norm(dim=2).amax(1).numpy()
     predicted = logits_of(cell.arm, spec.exponent, points, weight, bias).argmax(1)
+    late = step >= spec.steps / 2
     return CellResult(
         curves={"step": step, "loss": loss, "weight_norm": norm, "weight_distance": distance},
         arrays={
@@ -158,8 +126,8 @@ def measure(
             "weight_distance": float(distance[-1]),
             "accuracy": int((predicted == torch.arange(len(points))).sum()) / len(points),
             "first_precise_step": int(step[loss < PRECISE][0]) if (loss < PRECISE).any() else None,
-            "late_norm_growth": float(norm[-1] / norm[np.searchsorted(step, spec.steps / 2)]),
-            "late_largest_loss": float(loss[step >= spec.steps / 2].max()),
+            "late_norm_growth": float(norm[-1] / norm[late][0]),
+            "late_largest_loss": float(loss[late].max()),
         },
     )
 
@@ -211,12 +179,12 @@ def _judge_last_step(results: Results) -> Finding:
 
 def _judge_growth(results: Results) -> Finding:
     growth = min(results.metric("late_norm_growth"))
-    ends = {case: _median(own, "weight_norm") for case, own in results.groups("case").items()}
+    ends = {case: float(np.median(own.metric("weight_norm").values)) for case, own in results.groups("case").items()}
+    words = ", ".join(f"{norm:.2f} in case {case}" for case, norm in ends.items())
     return Finding(
         growth > 1.02,
-        "Median norm at the last step: "
-        + ", ".join(f"{norm:.2f} in case {case}" for case, norm in ends.items())
-        + f". In the second half of training it grew by {growth - 1:.0%} or more in every run.",
+        f"Median norm at the last step: {words}. In the second half of training it grew by {growth - 1:.0%} or more "
+        "in every run.",
         {**{f"median_norm_case_{case}": norm for case, norm in ends.items()}, "least_late_growth": growth},
     )
 
@@ -310,45 +278,28 @@ CLAIMS = (
 )
 
 
-def _median(results: Results, metric: str) -> float:
-    return float(np.median(results.metric(metric).values)) if results else math.nan
-
-
 def tables(results: Results) -> list[Table]:
     """Tabulate the last step."""
-    rows = [(case, arm, results.where(case=case, arm=arm)) for case in results.spec.cases for arm in ARMS[case]]
-
-    def median(metric: str) -> Column:
-        return lambda row: _median(row[2], metric)
-
+    rows = [at for at in places(results, case=results.spec.cases, arm=ARMS[2]) if at.arm in ARMS[at.case]]
     columns: dict[str, Column] = {
-        "case": lambda row: row[0],
-        "head": lambda row: HEAD_STYLES[row[1]].label,
-        "seeds": lambda row: len(row[2]),
-        "loss": median("loss"),
-        "weight norm": median("weight_norm"),
-        "farthest weight from its point": median("weight_distance"),
-        "accuracy": median("accuracy"),
+        "case": lambda at: at.case,
+        "head": lambda at: HEAD_STYLES[at.arm].label,
+        "seeds": lambda at: len(at.own),
+        "loss": median_of("loss"),
+        "weight norm": median_of("weight_norm"),
+        "farthest weight from its point": median_of("weight_distance"),
+        "accuracy": median_of("accuracy"),
     }
     return [tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)]
 
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw one figure per case: curves of every seed, then the first seed's weights and regions."""
-    drawn = {}
-    for case, own in results.groups("case").items():
-        drawn[f"toy_case_{case}"] = Picture(
-            draw_case(case, {arm: list(found.values()) for arm, found in own.groups("arm").items()}),
-            f"Toy case {case}: {len(POINTS[case])} points, each a class of its own. Top: median over "
-            f"{len(results.spec.seeds)} seeds as a line, their range as a band; a distance of exactly 0 is drawn at "
-            f"{NO_DISTANCE:.0e}. Middle: the first seed's final weights as dots, the points as rings (the scales "
-            "differ). Bottom: the class that wins, stronger where it is more probable.",
-        )
-    return drawn
+    return {f"toy_case_{case}": _draw_case(own, case) for case, own in results.groups("case").items()}
 
 
-def draw_case(case: int, results: Mapping[str, Sequence[CellResult]]) -> "Figure":
-    """Draw one case: three curves above; below, a column a head with its weights and its decision regions."""
+def _draw_case(results: Results, case: int) -> Picture:
+    by_arm = {arm: list(found.values()) for arm, found in results.groups("arm").items()}
     figure = drawing.new_figure(10, 10.6)
     figure.suptitle(f"Toy case {case}")
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.08, 2))[:, 0]
@@ -358,21 +309,27 @@ def draw_case(case: int, results: Mapping[str, Sequence[CellResult]]) -> "Figure
         "weight_distance": ("farthest weight from its point", "log", NO_DISTANCE),
     }
     for axes, (curve, (title, scale, least)) in zip(above.subplots(1, 3), curves.items(), strict=True):
-        for arm, found in results.items():
+        for arm, found in by_arm.items():
             step = found[0].curves["step"]
             series = [np.maximum(r.curves[curve], least)[step > 0] for r in found]
             drawing.draw_head_curves(axes, arm, step[step > 0], series)
         axes.set(title=title, xscale="log", yscale=scale, xlabel="step")
-    above.legend(*above.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(results))
-    drawn = [arm for arm in HEADS if arm in results]
+    above.legend(*above.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(by_arm))
+    drawn = [arm for arm in HEADS if arm in by_arm]
     for arm, (weights, regions) in zip(drawn, below.subplots(2, len(drawn), squeeze=False).T, strict=True):
-        arrays, label = results[arm][0].arrays, HEAD_STYLES[arm].label
+        arrays, label = by_arm[arm][0].arrays, HEAD_STYLES[arm].label
         drawing.draw_weights(weights, arrays["weight"], arrays["points"])
         weights.set_title(f"weights, {label}")
         drawing.draw_regions(regions, arrays["grid_extent"], arrays["grid_class"], arrays["grid_probability"])
         drawing.draw_points(regions, arrays["points"])
         regions.set(title=f"regions, {label}", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
-    return figure
+    return Picture(
+        figure,
+        f"Toy case {case}: {len(POINTS[case])} points, each a class of its own. Top: median over "
+        f"{len(results.spec.seeds)} seeds as a line, their range as a band; a distance of exactly 0 is drawn at "
+        f"{NO_DISTANCE:.0e}. Middle: the first seed's final weights as dots, the points as rings (the scales "
+        "differ). Bottom: the class that wins, stronger where it is more probable.",
+    )
 
 
 EXPERIMENT = Experiment(

@@ -40,6 +40,7 @@ another machine, tuning may choose otherwise: claims on runs of several settings
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -49,7 +50,7 @@ from harmax.analysis import Interval, mean_interval
 from harmax.files import read_json, write_json
 from harmax.train.vision.settings import GENERATED
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit.experiment import Context, Experiment, Progress
 from harmax_lab.kit.judges import Judge, below, percent, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -98,12 +99,14 @@ def run_cells(
     """
     bench, path = Workbench(spec, group[0].dataset, context.device), context.scratch / "tuning.json"
 
-    def known() -> dict[str, list[float]]:
-        return read_json(path) if path.is_file() else {}
+    def known() -> dict[str, Held]:
+        return {name: Held(*held) for name, held in read_json(path).items()} if path.is_file() else {}
 
-    def keep(cell: ClassifierCell, held: Held) -> None:
+    def tune(cell: ClassifierCell, progress: Progress) -> CellResult:
+        result = bench.tune(cell, progress)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {**known(), cell.name: list(held)})  # another process may have added to it
+        write_json(path, {**known(), cell.name: Held.of(result)})  # another process may have added to it
+        return result
 
     for place, cell in enumerate(group):
 
@@ -111,16 +114,14 @@ def run_cells(
             context((place + fraction) / len(group), f"{name}: {message}" if message else name)
 
         if cell.stage == TUNING:
-            held, result = bench.tune(cell, tell)
-            keep(cell, held)
-            yield cell, result
+            yield cell, tune(cell, tell)
             continue
         grid = tuning_cells(spec, cell.dataset, cell.head)
         for other in grid:
             if other.name not in known():
-                keep(other, bench.tune(other, tell)[0])
+                tune(other, tell)
         found = known()
-        yield cell, bench.count(cell, choose({one: Held(*found[one.name]) for one in grid}), tell)
+        yield cell, bench.count(cell, choose({one: found[one.name] for one in grid}), tell)
 
 
 def settings(results: Results) -> list[Setting]:
@@ -152,22 +153,34 @@ def with_images(seeds: Interval, difference_N: np.ndarray) -> Interval:
     return Interval(seeds.estimate, seeds.estimate - reach, seeds.estimate + reach)
 
 
-def _judge_ahead(limit: float) -> Judge:
+def _judge_ahead(limit: float, results: Results) -> Finding:
     """Judge by the paired difference of accuracies, with other seeds and other test images in mind."""
+    one, two, apart = _compare(results, "test_accuracy")
+    right = [np.mean(results.where(head=head).array("right").values, axis=0) for head in HEADS]
+    whole, top5 = with_images(apart, right[0] - right[1]), _by_head(results, "test_top5")
+    fives = ", ".join(f"{STYLES[head].label} {percent(found)}" for head, found in top5.items() if found)
+    return Finding(
+        whole.above(limit),
+        f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(whole, scale=100)} points, over "
+        f"seeds alone [{100 * apart.low:+.2f}, {100 * apart.high:+.2f}].{f' Top-5: {fives}.' if fives else ''}",
+        {"harmonic": one, "linear": two, "difference": whole, "difference_over_seeds": apart, "top5": top5},
+    )
 
-    def judge(results: Results) -> Finding:
-        one, two, apart = _compare(results, "test_accuracy")
-        right = [np.mean(results.where(head=head).array("right").values, axis=0) for head in HEADS]
-        whole, top5 = with_images(apart, right[0] - right[1]), _by_head(results, "test_top5")
-        fives = ", ".join(f"{STYLES[head].label} {percent(found)}" for head, found in top5.items() if found)
-        return Finding(
-            whole.above(limit),
-            f"Top-1: harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(whole, scale=100)} points, over "
-            f"seeds alone [{100 * apart.low:+.2f}, {100 * apart.high:+.2f}].{f' Top-5: {fives}.' if fives else ''}",
-            {"harmonic": one, "linear": two, "difference": whole, "difference_over_seeds": apart, "top5": top5},
-        )
 
-    return judge
+def _judge_calibration(results: Results) -> Finding:
+    one, two, apart = _compare(results, "ece")
+    words = f"harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(apart, scale=100)} points."
+    numbers = {"harmonic": one, "linear": two, "difference": apart}
+    return Finding(below(apart, 0), f"Expected calibration error: {words}", numbers)
+
+
+def _judge_outliers(results: Results) -> Finding:
+    """Judge each head by the score that it suggests; the other scores are in a table."""
+    areas = (detection_key(CIFAR100, score, "auroc") for score in ("nearest_distance", "max_softmax"))
+    one, two, apart = _compare(results, *areas)
+    words = f"harmonic by distance {percent(one)}, cross-entropy by probability {percent(two)}"
+    numbers = {"harmonic": one, "linear": two, "difference": apart}
+    return Finding(apart.above(0), f"Area under the ROC curve: {words}: {signed(apart, scale=100)} points.", numbers)
 
 
 def _judge_centers(results: Results) -> Finding:
@@ -194,52 +207,26 @@ def _judge_collapse(results: Results) -> Finding:
     return Finding(below(ratio, AS_FAR), words, {"ratio": ratio, **means})
 
 
-def _judge_calibration(results: Results) -> Finding:
-    one, two, apart = _compare(results, "ece")
-    words = f"harmonic {percent(one)}, cross-entropy {percent(two)}: {signed(apart, scale=100)} points."
-    return Finding(
-        below(apart, 0),
-        f"Expected calibration error: {words}",
-        {"harmonic": one, "linear": two, "difference": apart},
-    )
-
-
-def _judge_outliers(results: Results) -> Finding:
-    """Judge each head by the score that it suggests; the other scores are in a table."""
-    areas = (detection_key(CIFAR100, score, "auroc") for score in ("nearest_distance", "max_softmax"))
-    one, two, apart = _compare(results, *areas)
-    return Finding(
-        apart.above(0),
-        f"Area under the ROC curve: harmonic by distance {percent(one)}, cross-entropy by probability {percent(two)}: "
-        f"{signed(apart, scale=100)} points.",
-        {"harmonic": one, "linear": two, "difference": apart},
-    )
-
-
-def _sound(judge: Judge, tuned: bool) -> Judge:
+def _sound(judge: Judge, tuned: bool, results: Results) -> Finding:
     """Judge runs that came to their end, at one setting per head; `tuned`: no better rate may lie beyond the grid."""
-
-    def judged(results: Results) -> Finding:
-        lost = [cell.name for cell, run in results.items() if run.metrics["diverged_at"] is not None]
-        if lost:
-            return Finding(None, f"The loss was no longer finite, or the network dead, in {', '.join(lost)}.", {})
-        chosen = {STYLES[head].label: settings(own) for head, own in results.groups("head").items()}
-        mixed = [
-            f"{label} with {' and '.join(f'learning rate {one.lr:g}, {one.variant}' for one in found)}"
-            for label, found in chosen.items()
-            if len(found) > 1
-        ]
-        if mixed:
-            why = "tuning was made twice, as on two machines, and chose differently, so not only the seeds differ"
-            return Finding(None, f"The runs have several settings ({'; '.join(mixed)}): {why}.", {})
-        finding = judge(results)
-        ends = [f"{label} {one.lr:g}" for label, (one,) in chosen.items() if "lr" in one.ends(results.spec)]
-        if not tuned or not ends:
-            return finding
-        why = f" Not decided, because better learning rates may lie beyond those chosen: {', '.join(ends)}."
-        return Finding(None, finding.sentence + why, finding.numbers)
-
-    return judged
+    lost = [cell.name for cell, run in results.items() if run.metrics["diverged_at"] is not None]
+    if lost:
+        return Finding(None, f"The loss was no longer finite, or the network dead, in {', '.join(lost)}.", {})
+    chosen = {STYLES[head].label: settings(own) for head, own in results.groups("head").items()}
+    mixed = [
+        f"{label} with {' and '.join(f'learning rate {one.lr:g}, {one.variant}' for one in found)}"
+        for label, found in chosen.items()
+        if len(found) > 1
+    ]
+    if mixed:
+        why = "tuning was made twice, as on two machines, and chose differently, so not only the seeds differ"
+        return Finding(None, f"The runs have several settings ({'; '.join(mixed)}): {why}.", {})
+    finding = judge(results)
+    ends = [f"{label} {one.lr:g}" for label, (one,) in chosen.items() if "lr" in one.ends(results.spec)]
+    if not tuned or not ends:
+        return finding
+    why = f" Not decided, because better learning rates may lie beyond those chosen: {', '.join(ends)}."
+    return Finding(None, finding.sentence + why, finding.numbers)
 
 
 def _enough(results: Results) -> str:
@@ -263,7 +250,9 @@ def _claim(
 ) -> Claim:
     ends = " Not decided where a head's learning rate lies at an end of its grid." * tuned
     test = where(dataset=dataset, stage=FINAL, head=heads)
-    return Claim(name, statement + ends, paper, control, needs=test, judge=_sound(judge, tuned), enough=_enough)
+    return Claim(
+        name, statement + ends, paper, control, needs=test, judge=partial(_sound, judge, tuned), enough=_enough
+    )
 
 
 _PAIRED = "The interval of the paired difference, which counts seeds and test images, lies above"
@@ -271,7 +260,7 @@ CLAIMS = (
     _claim(
         "imagenet",
         TINY,
-        _judge_ahead(0.0),
+        partial(_judge_ahead, 0.0),
         f"On a reduced stand-in for ImageNet the harmonic head has the higher top-1 accuracy. {_PAIRED} 0. The "
         "stand-in: ResNet-18 on Tiny ImageNet, 200 classes of 100 images of 32 x 32, without AutoAugment; the paper "
         "has ResNet-50 on all of ImageNet, which is not available here.",
@@ -299,7 +288,7 @@ CLAIMS = (
     _claim(
         "cifar10",
         CIFAR10,
-        _judge_ahead(-MARGIN),
+        partial(_judge_ahead, -MARGIN),
         "The harmonic head is at most 0.5 points behind cross-entropy on CIFAR-10, each at the setting that tuning "
         f"chose. {_PAIRED} -0.5 points.",
         tuned=True,
@@ -307,7 +296,7 @@ CLAIMS = (
     _claim(
         "few_images",
         CIFAR100,
-        _judge_ahead(0.0),
+        partial(_judge_ahead, 0.0),
         f"With 50 images per class (the part of CIFAR-100) the harmonic head is the more accurate one. {_PAIRED} 0.",
         "Harmonic loss needs less data; shown on algorithmic tasks, not on images.",
         tuned=True,
@@ -340,11 +329,6 @@ def _mean(metric: str) -> Callable[[Any], Interval | None]:
     return lambda at: student(at.own, metric)
 
 
-def standard_error(share: float, images: float) -> float:
-    """Return the standard error of one accuracy from the number of test images, which all seeds have in common."""
-    return math.sqrt(share * (1 - share) / images)
-
-
 COLLAPSE = {
     "NC1 within / between": "within_between",
     "NC2 lengths of means": "equinorm_means",
@@ -358,95 +342,96 @@ COLLAPSE = {
 }
 
 
+NAMED: dict[str, Column] = {"dataset": lambda at: at.dataset, "head": lambda at: STYLES[at.head].label}
+SEEDS = "means and Student's intervals over seeds"
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate what tuning found and what the chosen runs are."""
     spec, final = results.spec, results.where(stage=FINAL)
-    named: dict[str, Column] = {"dataset": lambda at: at.dataset, "head": lambda at: STYLES[at.head].label}
     rows = places(final, dataset=spec.datasets, head=HEADS)
-    variants, scored = [], []
-    for at in combinations(dataset=spec.datasets, head=HEADS):
-        means = tuning_means(results, at.dataset, at.head)
-        for first in grid_of(spec, at.head)[:: len(spec.lrs)]:
-            found = {lr: means.get(first._replace(lr=lr)) for lr in spec.lrs}
-            variants.append(SimpleNamespace(**vars(at), setting=first, held=found))
-    for at in combinations(dataset=spec.datasets, outside=outside_sets(final), score=SCORES, head=HEADS):
-        at.own, at.key = final.where(dataset=at.dataset, head=at.head), f"{at.outside}.{at.score}"
-        if values(at.own, f"{at.key}.auroc"):  # the linear head has no distances
-            scored.append(at)
     for at in rows:
-        at.settings, at.images = settings(at.own), student(at.own, "test_images")
+        at.settings = settings(at.own)
 
     def chosen(name: str) -> Column:
         """Name every setting: where there are several, their mean would be one that no run had."""
         return lambda at: "; ".join(f"{v:g}" for v in sorted({getattr(s, name) for s in at.settings} - {None})) or None
-
-    def held(lr: float) -> Column:
-        return lambda at: at.held[lr] and at.held[lr].accuracy
 
     def ends(at: Any) -> str | None:
         found = dict.fromkeys(name for one in at.settings for name in one.ends(spec))
         return " and ".join(found) or "no" if at.settings else None
 
     def error(at: Any) -> float | None:
-        accuracy = student(at.own, "test_accuracy")
-        return standard_error(accuracy.estimate, at.images.estimate) if accuracy and at.images else None
+        """Return the standard error of one accuracy from the number of test images, which all seeds share."""
+        share, images = student(at.own, "test_accuracy"), student(at.own, "test_images")
+        return math.sqrt(share.estimate * (1 - share.estimate) / images.estimate) if share and images else None
 
-    harmonic, linear = (len(grid_of(spec, head)) for head in HEADS)
-    student_words = "means and Student's intervals over seeds"
+    tested = {
+        "exponent": chosen("exponent"),
+        "scale of logits": chosen("scale"),
+        "lr": chosen("lr"),
+        "at the grid's end": ends,
+        "seeds": lambda at: len(values(at.own, "test_accuracy")),
+        **_interval("test_accuracy"),
+        "standard error by test images": error,
+        "top5": estimate(_mean("test_top5")),
+    }
+    calibration = {**NAMED, **_interval("nll"), **_interval("ece"), **_interval("brier")}
+    collapse = {heading: estimate(_mean(metric)) for heading, metric in COLLAPSE.items()}
     return [
-        tabulate(
-            "Tuning: mean accuracy on held-out training images, in shorter runs than those that count; the harmonic "
-            f"head has {harmonic} settings to choose from, cross-entropy {linear}",
-            variants,
-            {
-                **named,
-                "exponent": lambda at: at.setting.exponent,
-                "scale of logits": lambda at: at.setting.scale,
-                "seeds": lambda at: len(spec.seeds[: spec.of(at.dataset, "tuning_seeds")]),
-                "epochs": lambda at: f"{spec.of(at.dataset, 'tuning_epochs')} of {spec.of(at.dataset, 'epochs')}",
-                **{f"lr {lr:g}": held(lr) for lr in spec.lrs},
-            },
-        ),
-        tabulate(
-            f"Test images: {student_words}, which describe training, not the choice of images",
-            rows,
-            {
-                **named,
-                "exponent": chosen("exponent"),
-                "scale of logits": chosen("scale"),
-                "lr": chosen("lr"),
-                "at the grid's end": ends,
-                "seeds": lambda at: len(values(at.own, "test_accuracy")),
-                **interval_columns("test_accuracy", _mean("test_accuracy")),
-                "standard error by test images": error,
-                "top5": estimate(_mean("test_top5")),
-            },
-        ),
-        tabulate(
-            f"Calibration on test images: {student_words}",
-            rows,
-            named
-            | interval_columns("nll", _mean("nll"))
-            | interval_columns("ece", _mean("ece"))
-            | interval_columns("brier", _mean("brier")),
-        ),
-        tabulate(
-            "Neural collapse on training images, means",
-            rows,
-            named | {heading: estimate(_mean(metric)) for heading, metric in COLLAPSE.items()},
-        ),
-        tabulate(
-            f"Outliers: AUROC, and FPR at 95 % TPR, {student_words}",
-            scored,
-            {
-                **named,
-                "outside": lambda at: at.outside,
-                "score": lambda at: SCORES[at.score],
-                **interval_columns("AUROC", lambda at: student(at.own, f"{at.key}.auroc")),
-                **interval_columns("FPR", lambda at: student(at.own, f"{at.key}.fpr95")),
-            },
-        ),
+        _tuning_table(results),
+        tabulate(f"Test images: {SEEDS}, which describe training, not the choice of images", rows, NAMED | tested),
+        tabulate(f"Calibration on test images: {SEEDS}", rows, calibration),
+        tabulate("Neural collapse on training images, means", rows, NAMED | collapse),
+        _outlier_table(final),
     ]
+
+
+def _interval(metric: str) -> dict[str, Column]:
+    return interval_columns(metric, _mean(metric))
+
+
+def _tuning_table(results: Results) -> Table:
+    spec, variants = results.spec, []
+    for at in combinations(dataset=spec.datasets, head=HEADS):
+        means = tuning_means(results, at.dataset, at.head)
+        for first in grid_of(spec, at.head)[:: len(spec.lrs)]:
+            found = {lr: means.get(first._replace(lr=lr)) for lr in spec.lrs}
+            variants.append(SimpleNamespace(**vars(at), setting=first, held=found))
+
+    def held(lr: float) -> Column:
+        return lambda at: at.held[lr] and at.held[lr].accuracy
+
+    columns = {
+        "exponent": lambda at: at.setting.exponent,
+        "scale of logits": lambda at: at.setting.scale,
+        "seeds": lambda at: len(spec.seeds[: spec.of(at.dataset, "tuning_seeds")]),
+        "epochs": lambda at: f"{spec.of(at.dataset, 'tuning_epochs')} of {spec.of(at.dataset, 'epochs')}",
+        **{f"lr {lr:g}": held(lr) for lr in spec.lrs},
+    }
+    harmonic, linear = (len(grid_of(spec, head)) for head in HEADS)
+    title = (
+        "Tuning: mean accuracy on held-out training images, in shorter runs than those that count; the harmonic head "
+        f"has {harmonic} settings to choose from, cross-entropy {linear}"
+    )
+    return tabulate(title, variants, NAMED | columns)
+
+
+def _outlier_table(final: Results) -> Table:
+    def found(measure: str) -> Callable[[Any], Interval | None]:
+        return lambda at: student(
+            final.where(dataset=at.dataset, head=at.head), detection_key(at.outside, at.score, measure)
+        )
+
+    rows = combinations(dataset=final.spec.datasets, outside=outside_sets(final), score=SCORES, head=HEADS)
+    columns = {
+        "outside": lambda at: at.outside,
+        "score": lambda at: SCORES[at.score],
+        **interval_columns("AUROC", found("auroc")),
+        **interval_columns("FPR", found("fpr95")),
+    }
+    # The linear head has no distances.
+    return tabulate(f"Outliers: AUROC, and FPR at 95 % TPR, {SEEDS}", filter(found("auroc"), rows), NAMED | columns)
 
 
 _QUICK = ClassifierSpec(

@@ -1,6 +1,7 @@
 """Figures of the ResNets: accuracies, tuning, calibration, abstention, outliers, neural collapse, prototypes."""
 
 from collections.abc import Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,40 +56,16 @@ COLLAPSE = {
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw what there is: figures over all data sets first, then prototypes and abstention one by one."""
-    drawn = {}
-    tuned, ended = results.where(stage=TUNING), {cell for cell, run in results.items() if _ended(run)}
-    counted = results.where(lambda cell: cell in ended, stage=FINAL)
+    drawn, tuned = {}, results.where(stage=TUNING)
+    counted = results.where(stage=FINAL).having(lambda run: run.metrics["diverged_at"] is None)
     if counted:
-        drawn["classifiers_accuracy"] = Picture(
-            _draw_accuracy(counted),
-            "Test accuracy. Small dots: seeds. Large mark and bar: mean and Student's 95 % interval over seeds, cut at "
-            "0 and 100 %. The interval describes training, not the choice of test images: all seeds have the same.",
-        )
-        drawn["classifiers_reliability"] = Picture(
-            _draw_reliability(counted),
-            "How often an answer is right (up) where the classifier is this sure (right), in 15 bins with equal "
-            "numbers of test images; one line per seed. On the gray diagonal confidence is right, below it too high.",
-        )
-        drawn["classifiers_collapse"] = Picture(
-            _draw_collapse(counted),
-            "Neural collapse on training images, without augmentation, over the epochs of training; 0 is complete "
-            "collapse. Lines: medians over seeds; bands: their range. NC3 compares directions and proportions of "
-            "weights and class means, 2 where they are unrelated; NC4 is the share of images whose nearest class mean "
-            "is not the class that the head says.",
-        )
+        drawn["classifiers_accuracy"] = _accuracy(counted)
+        drawn["classifiers_reliability"] = _reliability(counted)
+        drawn["classifiers_collapse"] = _collapse(counted)
     if outside_sets(counted):
-        drawn["classifiers_outliers"] = Picture(
-            _draw_outliers(counted),
-            "Area under the ROC curve for separating images of other classes from test images, by score; 50 % is "
-            "chance. Marks as in the figure of accuracies. A linear head has no distances.",
-        )
+        drawn["classifiers_outliers"] = _outliers(counted)
     if tuned:
-        drawn["classifiers_tuning"] = Picture(
-            _draw_tuning(tuned),
-            "Accuracy on the training images that were held out, by learning rate, one line per exponent or scale: "
-            "means over the tuning seeds, in shorter runs than those that count. The other runs of a head are trained "
-            f"with its highest point. More than {FAR:g} points below the best nothing is shown.",
-        )
+        drawn["classifiers_tuning"] = _tuning(tuned)
     for dataset, own in counted.where(seed=results.spec.seeds[0]).groups("dataset").items():
         first = {cell.head: run for cell, run in own.items()}
         drawn[f"abstention_{dataset}"] = Picture(
@@ -105,35 +82,33 @@ def figures(results: Results) -> dict[str, Picture]:
     return drawn
 
 
-def _ended(run: CellResult) -> bool:
-    return run.metrics["diverged_at"] is None
-
-
 def _panels(
     results: Results, width: float, more: float, height: float, **options: Any
 ) -> tuple["Figure", dict[str, "Axes"]]:
     titles = {dataset: SHORT.get(dataset, dataset) for dataset in results.spec.datasets}
-    figure, panels = drawing.facets({"": ""}, titles, size=(width * len(titles) + more, height), **options)
-    return figure, {dataset: axes for (_, dataset), axes in panels.items()}
+    return drawing.panels_in_a_row(titles, size=(width * len(titles) + more, height), **options)
 
 
 def _lines() -> list[Any]:
     return [drawing.line_handle(style.label, style.color, style.line) for style in STYLES.values()]
 
 
-def _draw_accuracy(counted: Results) -> "Figure":
+def _accuracy(counted: Results) -> Picture:
     figure, panels = _panels(counted, 3.5, 1.4, 1.9, xlabel="test accuracy, %", sharey=True)
     for dataset, axes in panels.items():
         for place, head in enumerate(HEADS):
-            _draw_interval(axes, counted.where(dataset=dataset), head, "test_accuracy", place)
+            _draw_interval(axes, counted.where(dataset=dataset, head=head), "test_accuracy", STYLES[head].color, place)
         axes.set(ylim=(len(HEADS) - 0.5, -0.5))
         axes.locator_params(axis="x", nbins=5)
         axes.set_yticks(range(len(HEADS)), [STYLES[head].label for head in HEADS])
-    return figure
+    return Picture(
+        figure,
+        "Test accuracy. Small dots: seeds. Large mark and bar: mean and Student's 95 % interval over seeds, cut at "
+        "0 and 100 %. The interval describes training, not the choice of test images: all seeds have the same.",
+    )
 
 
-def _draw_interval(axes: "Axes", results: Results, head: str, metric: str, place: float) -> None:
-    own, color = results.where(head=head), STYLES[head].color
+def _draw_interval(axes: "Axes", own: Results, metric: str, color: str, place: float) -> None:
     dots = 100 * np.array(values(own, metric))
     if mean := student(own, metric):
         above = place - 0.11 - 0.03 * (np.arange(len(dots)) % 3)  # clear of the bar
@@ -143,40 +118,39 @@ def _draw_interval(axes: "Axes", results: Results, head: str, metric: str, place
         drawing.draw_interval(axes, cut, place, color, scale=100, **look)
 
 
-def _draw_outliers(counted: Results) -> "Figure":
+def _outliers(counted: Results) -> Picture:
     pairs = {
         (dataset, outside): f"{SHORT.get(dataset, dataset)} against {SHORT.get(outside, outside)}"
         for dataset in counted.spec.datasets
         for outside in outside_sets(counted.where(dataset=dataset))
     }
-    figure, panels = drawing.facets(
-        {"": ""},
-        pairs,
-        size=(4.2 * len(pairs) + 1.8, 3.3),
-        xlabel="area under the ROC curve, %",
-        handles=[drawing.mark_handle(style.label, "D", style.color) for style in STYLES.values()],
-        sharey=True,
-    )
-    for (_, (dataset, outside)), axes in panels.items():
+    handles = [drawing.mark_handle(style.label, "D", style.color) for style in STYLES.values()]
+    size, words = (4.2 * len(pairs) + 1.8, 3.3), "area under the ROC curve, %"
+    figure, panels = drawing.panels_in_a_row(pairs, size=size, xlabel=words, handles=handles, sharey=True)
+    for (dataset, outside), axes in panels.items():
         for place, score in enumerate(SCORES):
+            key = detection_key(outside, score, "auroc")
             for head, shift in zip(HEADS, (-0.15, 0.25), strict=True):
-                key = detection_key(outside, score, "auroc")
-                _draw_interval(axes, counted.where(dataset=dataset), head, key, place + shift)
+                own = counted.where(dataset=dataset, head=head)
+                _draw_interval(axes, own, key, STYLES[head].color, place + shift)
         axes.set(ylim=(len(SCORES) - 0.5, -0.5))
         axes.set_yticks(range(len(SCORES)), list(SCORES.values()))
-    return figure
+    return Picture(
+        figure,
+        "Area under the ROC curve for separating images of other classes from test images, by score; 50 % is "
+        "chance. Marks as in the figure of accuracies. A linear head has no distances.",
+    )
 
 
-def _draw_tuning(tuned: Results) -> "Figure":
+def _tuning(tuned: Results) -> Picture:
     spec = tuned.spec
     figure, panels = _panels(tuned, 3.4, 0.8, 3.3, xlabel="learning rate", ylabel="held-out accuracy, %")
     for dataset, axes in panels.items():
         best = 0.0
         for head in HEADS:
             means = tuning_means(tuned, dataset, head)
-            for place, first in enumerate(grid_of(spec, head)[:: len(spec.lrs)]):
+            for first, (dash, mark) in zip(grid_of(spec, head)[:: len(spec.lrs)], cycle(LOOKS), strict=False):
                 line = {lr: 100 * means[at].accuracy for lr in spec.lrs if (at := first._replace(lr=lr)) in means}
-                dash, mark = LOOKS[place % len(LOOKS)]
                 look: Any = {"color": STYLES[head].color, "linestyle": dash, "marker": mark, "markersize": 4.5}
                 axes.plot(list(line), list(line.values()), label=f"{STYLES[head].label}, {first.variant}", **look)
                 best = max([best, *line.values()])
@@ -186,10 +160,15 @@ def _draw_tuning(tuned: Results) -> "Figure":
             axes.set_xticks(spec.lrs, [f"{lr:g}" for lr in spec.lrs])
     handles = panels[spec.datasets[0]].get_lines()
     figure.legend(handles=handles, loc="outside upper center", ncols=len(HEADS))  # one column per head
-    return figure
+    return Picture(
+        figure,
+        "Accuracy on the training images that were held out, by learning rate, one line per exponent or scale: "
+        "means over the tuning seeds, in shorter runs than those that count. The other runs of a head are trained "
+        f"with its highest point. More than {FAR:g} points below the best nothing is shown.",
+    )
 
 
-def _draw_reliability(counted: Results) -> "Figure":
+def _reliability(counted: Results) -> Picture:
     figure, panels = _panels(counted, 3.2, 0.6, 3.5, xlabel="confidence", ylabel="accuracy", handles=_lines())
     for dataset, axes in panels.items():
         lowest = 1.0
@@ -201,12 +180,16 @@ def _draw_reliability(counted: Results) -> "Figure":
         low = max(0.0, lowest - 0.04)
         axes.plot([low, 1], [low, 1], color="#999999", linewidth=1, zorder=1)
         axes.set(xlim=(low, 1.02), ylim=(low, 1.02), aspect="equal")
-    return figure
+    return Picture(
+        figure,
+        "How often an answer is right (up) where the classifier is this sure (right), in 15 bins with equal "
+        "numbers of test images; one line per seed. On the gray diagonal confidence is right, below it too high.",
+    )
 
 
-def _draw_collapse(counted: Results) -> "Figure":
+def _collapse(counted: Results) -> Picture:
     with needs("figures"):
-        from matplotlib import ticker
+        from matplotlib.ticker import LogLocator
 
     rows = {dataset: SHORT.get(dataset, dataset) for dataset in counted.spec.datasets}
     size = (11, 2.3 * len(rows) + 0.9)
@@ -219,17 +202,23 @@ def _draw_collapse(counted: Results) -> "Figure":
                 drawing.draw_band(axes, epochs, series, color=style.color, line=style.line)
         if name == "within_between":
             axes.set_yscale("log")
-            axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-            axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("")
         else:
             axes.set_ylim(bottom=0)
-    return figure
+    return Picture(
+        figure,
+        "Neural collapse on training images, without augmentation, over the epochs of training; 0 is complete "
+        "collapse. Lines: medians over seeds; bands: their range. NC3 compares directions and proportions of "
+        "weights and class means, 2 where they are unrelated; NC4 is the share of images whose nearest class mean "
+        "is not the class that the head says.",
+    )
 
 
 def abstention_curves(first: Mapping[str, CellResult]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return coverage and accuracy by label, (K,) each for K points of a curve, of one run per head."""
-    scores: dict[str, tuple[str, np.ndarray]] = {}
+    scores = {}
     if LINEAR in first:
         scores["cross_entropy"] = LINEAR, first[LINEAR].arrays["max_softmax"]
     if HARMONIC in first:

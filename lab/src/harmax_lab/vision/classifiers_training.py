@@ -37,7 +37,7 @@ from harmax_lab.vision.classifiers_tuning import (
     grid_of,
     vision_spec,
 )
-from harmax_lab.vision.trust_measures import measure_trust, reliability
+from harmax_lab.vision.trust_measures import Answers, measure_trust, reliability
 
 if TYPE_CHECKING:
     from harmax.train.vision.data import ResidentData
@@ -102,11 +102,7 @@ def permute_pixels(pixels: np.ndarray) -> np.ndarray:
 
 
 class Diverged(Exception):
-    """A loss that is not a number, or a network that gives all classes one answer, and the epoch it came in."""
-
-    def __init__(self, epoch: int) -> None:
-        super().__init__(f"the loss of epoch {epoch} is not finite, or its network is dead")
-        self.epoch = epoch
+    """A loss that is not a number, or a network that gives all classes one answer; holds the epoch it came in."""
 
 
 class Trained(NamedTuple):
@@ -147,46 +143,44 @@ class Workbench:
         share = min(1.0, self.spec.collapse_images / len(labels_N))
         return split(labels_N, share, seed=1)[1] if share < 1 else np.arange(len(labels_N))
 
-    def tune(self, cell: ClassifierCell, progress: Progress) -> tuple[Held, CellResult]:
+    def tune(self, cell: ClassifierCell, progress: Progress) -> CellResult:
         """Train on a part of the training images, and test on the rest of them."""
         trainer = vision_spec(self.spec, cell, cell.setting)
         known = {**cell.setting._asdict(), "epochs": trainer.epochs}
         try:
-            trained = self._train(trainer, self._tuning_data(cell.seed), (trainer.epochs,), _test, progress)
+            trained = self._train(trainer, self._data(cell.seed), (trainer.epochs,), _test, progress)
         except Diverged as error:
-            held = Held(1 / len(self.images[0].classes), math.inf)
-            return held, CellResult(metrics={**known, **held._asdict(), "diverged_at": error.epoch})
+            worst = Held(1 / len(self.images[0].classes), math.inf)
+            return CellResult(metrics={**known, **worst._asdict(), "diverged_at": error.args[0]})
         held = Held(trained.last["test_accuracy"], trained.last["test_loss"])
         metrics = {**known, **held._asdict(), "diverged_at": None, "cost": trained.cost}
-        return held, CellResult({name: trained.curves[name] for name in ("train_loss", "train_accuracy")}, {}, metrics)
+        return CellResult({name: trained.curves[name] for name in ("train_loss", "train_accuracy")}, {}, metrics)
 
     def count(self, cell: ClassifierCell, setting: Setting, progress: Progress) -> CellResult:
         """Train on all training images at the chosen setting, and measure everything."""
-        trainer = vision_spec(self.spec, cell, setting)
+        trainer, snapshots = vision_spec(self.spec, cell, setting), self.spec.snapshot_epochs(self.dataset)
         train, test = (len(side.labels) for side in self.images)
         known = {**setting._asdict(), "epochs": trainer.epochs, "train_images": train, "test_images": test}
         try:
-            snapshots = self.spec.snapshot_epochs(self.dataset)
-            trained = self._train(trainer, self._data, snapshots, self._snapshot, progress)
+            trained = self._train(trainer, self._data(), snapshots, self._snapshot, progress)
         except Diverged as error:
-            return CellResult(metrics={**known, "diverged_at": error.epoch})
+            return CellResult(metrics={**known, "diverged_at": error.args[0]})
         arrays, metrics = self._measure(trained, first=cell.seed == self.spec.seeds[0])
         return CellResult(trained.curves, arrays, {**known, "diverged_at": None, **metrics, "cost": trained.cost})
 
     @cached_property
-    def _data(self) -> "ResidentData":
-        return self._resident(*self.images)
-
-    @cached_property
-    def _parts(self) -> dict[int, "ResidentData"]:
+    def _opened(self) -> dict[int | None, "ResidentData"]:
         return {}
 
-    def _tuning_data(self, seed: int) -> "ResidentData":
+    def _data(self, tuning_seed: int | None = None) -> "ResidentData":
         """Each tuning seed draws what it holds out, so that more seeds choose by more images."""
-        if seed not in self._parts:
-            learn, held = split(self.images[0].labels, self.spec.held_out, seed=seed)
-            self._parts[seed] = self._resident(_some(self.images[0], learn), _some(self.images[0], held))
-        return self._parts[seed]
+        if tuning_seed not in self._opened:
+            train, test = self.images
+            if tuning_seed is not None:
+                learn, held = split(train.labels, self.spec.held_out, seed=tuning_seed)
+                train, test = _some(train, learn), _some(train, held)
+            self._opened[tuning_seed] = self._resident(train, test)
+        return self._opened[tuning_seed]
 
     def _resident(self, train: Images, test: Images) -> "ResidentData":
         from harmax.train.vision.data import ResidentData
@@ -201,7 +195,7 @@ class Workbench:
         trainer: VisionSpec,
         data: "ResidentData",
         snapshots: tuple[int, ...],
-        look: Callable[["VisionStep", "ResidentData"], dict[str, float]],
+        look: Callable[["VisionStep", "ResidentData", int], dict[str, float]],
         progress: Progress,
     ) -> Trained:
         """Train, ask the device for numbers once per epoch, and look at the model after some epochs."""
@@ -226,10 +220,7 @@ class Workbench:
             losses.append(loss / images)
             hits.append(hit / images)
             if epoch in snapshots:
-                try:
-                    seen[epoch] = look(step, data)
-                except FloatingPointError as error:
-                    raise Diverged(epoch) from error
+                seen[epoch] = look(step, data, epoch)
             progress(epoch / trainer.epochs, f"epoch {epoch}, loss {losses[-1]:.3f}")
         curves = {"train_loss": np.array(losses, np.float32), "train_accuracy": np.array(hits, np.float32)}
         last = seen[max(seen)] if seen else {}
@@ -239,45 +230,38 @@ class Workbench:
         cost = {"seconds": seconds, "images_per_s": trainer.epochs * of_epoch * step.batch / seconds}
         return Trained(step, data, curves, last, cost)
 
-    def _snapshot(self, step: "VisionStep", data: "ResidentData") -> dict[str, float]:
+    def _snapshot(self, step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
         """Test, and measure neural collapse on training images as they are."""
-        tested = _test(step, data)
-        head: Any = step.model.classifier[1]
-        features = step.features(data.plain("train", self.collapse_places))
-        x_ND, weight_VD = features.cpu().numpy(), head.weight.detach().float().cpu().numpy()
+        tested, weight_VD = _test(step, data, epoch), _weight(step)
         labels_N = self.images[0].labels[self.collapse_places]
+        features = step.features(data.plain("train", self.collapse_places))
+        x_ND, predicted_N = features.cpu().numpy(), step.logits(features).cpu().numpy().argmax(1)
         if not (_differ(class_means(x_ND, labels_N)) and _differ(weight_VD)):
-            raise FloatingPointError("class means and weights of a trained model must differ, got a dead network.")
-        predicted_N = _logits(step, features).argmax(1)
-        kind = "centers" if isinstance(head, HarmonicHead) else "linear"
+            raise Diverged(epoch)
+        kind = "centers" if isinstance(_head(step), HarmonicHead) else "linear"
         found = neural_collapse(x_ND, labels_N, weights=weight_VD, kind=kind, predicted=predicted_N)
         return {**tested, **found._asdict(), "plain_train_accuracy": float((predicted_N == labels_N).mean())}
 
     def _measure(self, trained: Trained, *, first: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Look at the finished model; the pictures of one seed are enough."""
         step, data, labels_N = trained.step, trained.data, self.images[1].labels
-        head: Any = step.model.classifier[1]
-        x_ND = step.features(data.plain("test"))
-        far = {name: step.features(self._batches(data, pixels)) for name, pixels in self.outside.items()}
-        z_NV, outside = _logits(step, x_ND), {name: _logits(step, x_MD) for name, x_MD in far.items()}
-        arrays: dict[str, np.ndarray] = {"weight": head.weight.detach().float().cpu().numpy()}
-        distances: dict[str, Any] = {}
-        if isinstance(head, HarmonicHead):
-            d_NV, far_NV = _distances(head, x_ND), {name: _distances(head, x_MD) for name, x_MD in far.items()}
-            distances = {"distances_NC": d_NV, "outside_distances": far_NV}
+        known = _answers(step, step.features(data.plain("test")))
+        far = {name: _answers(step, step.features(self._batches(data, of))) for name, of in self.outside.items()}
+        z_NV, d_NV = known
+        arrays = {f"reliability.{name}": np.asarray(part) for name, part in reliability(z_NV, labels_N).items()}
+        arrays["weight"], arrays["right"] = _weight(step), (z_NV.argmax(1) == labels_N).astype(np.uint8)
+        arrays["max_softmax"] = max_softmax(z_NV).astype(np.float32)
+        if d_NV is not None:
             arrays["winner_distance"], arrays["runner_up_distance"] = np.partition(d_NV, 1, axis=1)[:, :2].T.copy()
             if first:
-                arrays |= self._pictures(head, step.features(data.plain("train")))
-        arrays |= {f"reliability.{name}": np.asarray(part) for name, part in reliability(z_NV, labels_N).items()}
-        arrays["right"] = (z_NV.argmax(1) == labels_N).astype(np.uint8)
-        arrays["max_softmax"] = max_softmax(z_NV).astype(np.float32)
-        trust = measure_trust(z_NV, labels_N, outside=outside, **distances)
+                arrays |= self._pictures(_head(step), step.features(data.plain("train")))
+        trust = measure_trust(known, labels_N, far)
         top5 = float((np.argsort(-z_NV, axis=1)[:, :5] == labels_N[:, None]).any(1).mean())
         tested = {"test_accuracy": trust.pop("accuracy"), "test_top5": top5 if z_NV.shape[1] > 5 else None, **trust}
         # The last look was after the last epoch, at this very model.
         collapse = {name: value for name, value in trained.last.items() if not name.startswith("test_")}
-        known = {name: None if math.isnan(value) else value for name, value in collapse.items()}
-        return arrays, {**tested, **known, "classes": class_words(self.dataset, data.classes)}
+        tested |= {name: None if math.isnan(value) else value for name, value in collapse.items()}
+        return arrays, {**tested, "classes": class_words(self.dataset, data.classes)}
 
     def _pictures(self, head: HarmonicHead, x_ND: Tensor) -> dict[str, np.ndarray]:
         """Return the training images nearest to each center."""
@@ -291,17 +275,16 @@ class Workbench:
         }
 
     def _batches(self, data: "ResidentData", pixels: np.ndarray) -> Iterator[tuple[Tensor, int]]:
-        size = self.spec.batch
-        for start in range(0, len(pixels), size):
-            part = pixels[start : start + size]
-            filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), axis=0)])
-            yield data.preparation.prepare(torch.from_numpy(filled).to(self.device)), len(part)
+        from harmax.train.vision.order import evaluation_shares
+
+        for chosen, counts in evaluation_shares(len(pixels), self.spec.batch, 0, 1):
+            yield data.preparation.prepare(torch.from_numpy(pixels[chosen]).to(self.device)), int(counts.sum())
 
 
-def _test(step: "VisionStep", data: "ResidentData") -> dict[str, float]:
+def _test(step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
     loss, hits, _ = (step.evaluate(data.test()) / data.test_count).tolist()
     if not math.isfinite(loss):
-        raise FloatingPointError("the loss of a trained model must be finite; its last steps diverged.")
+        raise Diverged(epoch)
     return {"test_accuracy": hits, "test_loss": loss}
 
 
@@ -310,12 +293,18 @@ def _differ(rows_VD: np.ndarray) -> bool:
     return bool(np.linalg.norm(rows_VD - rows_VD.mean(0)) > np.finfo(np.float32).eps * np.linalg.norm(rows_VD))
 
 
-def _logits(step: "VisionStep", x_ND: Tensor) -> np.ndarray:
-    found: np.ndarray = step.logits(x_ND).cpu().numpy()
-    return found
+def _head(step: "VisionStep") -> Any:
+    return step.model.classifier[1]
+
+
+def _weight(step: "VisionStep") -> np.ndarray:
+    weight_VD: np.ndarray = _head(step).weight.detach().float().cpu().numpy()
+    return weight_VD
 
 
 @torch.no_grad()
-def _distances(head: HarmonicHead, x_ND: Tensor) -> np.ndarray:
-    found: np.ndarray = head.distance(x_ND).cpu().numpy()
-    return found
+def _answers(step: "VisionStep", x_ND: Tensor) -> Answers:
+    """Return the logits of features and, from a harmonic head, their distances to all centers."""
+    head = _head(step)
+    distances_NV = head.distance(x_ND).cpu().numpy() if isinstance(head, HarmonicHead) else None
+    return Answers(step.logits(x_ND).cpu().numpy(), distances_NV)

@@ -1,6 +1,6 @@
 """Settings and cells of the experiment `classifiers`: what is tuned, on which grid, and how a setting is chosen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from harmax.figures import HEAD_STYLES, HeadStyle
 from harmax.train.vision import VisionSpec
 from harmax_lab.kit.experiment import Cell, Spec
 from harmax_lab.kit.results import Results
+from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.trust_measures import detection_key
 
 HARMONIC, LINEAR = HEADS = ("harmonic", "linear")
@@ -167,18 +168,23 @@ class Held(NamedTuple):
     accuracy: float
     nll: float
 
+    @classmethod
+    def of(cls, run: CellResult) -> "Held":
+        """Return how a finished run did."""
+        return cls(run.metrics["accuracy"], run.metrics["nll"])
 
-def mean_held(runs: Sequence[Held]) -> Held:
-    """Return the mean over the tuning seeds of a setting; a run that diverged makes its likelihood the worst."""
-    return Held(fmean(run.accuracy for run in runs), fmean(run.nll for run in runs))
+
+def mean_held(held: Mapping[ClassifierCell, Held]) -> dict[Setting, Held]:
+    """Return the mean over the seeds of every setting; a run that diverged makes its likelihood the worst."""
+    runs: dict[Setting, list[Held]] = {}
+    for cell, found in held.items():
+        runs.setdefault(cell.setting, []).append(found)
+    return {setting: Held(*map(fmean, zip(*found, strict=True))) for setting, found in runs.items()}
 
 
 def choose(held: Mapping[ClassifierCell, Held]) -> Setting:
     """Return the setting of a grid that is the most accurate in the mean over seeds; of equal ones, the most likely."""
-    runs: dict[Setting, list[Held]] = {}
-    for cell, found in held.items():
-        runs.setdefault(cell.setting, []).append(found)
-    means = {setting: mean_held(found) for setting, found in runs.items()}
+    means = mean_held(held)
     return max(means, key=lambda setting: (means[setting].accuracy, -means[setting].nll))
 
 
@@ -186,10 +192,11 @@ def vision_spec(spec: ClassifierSpec, cell: ClassifierCell, setting: Setting) ->
     """Return the settings of the trainer for a cell."""
     tuning, photos = cell.stage == TUNING, cell.dataset in PHOTOS
     epochs = spec.of(cell.dataset, "tuning_epochs" if tuning else "epochs")
-    own: dict[str, Any] = {"head": "linear", "logit_scale": setting.scale}
+    own: dict[str, Any] = {"head": cell.head, "model": spec.model, "dtype": spec.dtype}
     if cell.head == HARMONIC:
-        own = {"head": "harmonic", "exponent": setting.exponent, "center_start": spec.center_start}
-    own |= {"model": spec.model, "dtype": spec.dtype}
+        own |= {"exponent": setting.exponent, "center_start": spec.center_start}
+    else:
+        own |= {"logit_scale": setting.scale}
     return VisionSpec(
         **own,
         small_stem=True,
@@ -235,9 +242,5 @@ def outside_sets(results: Results) -> list[str]:
 
 def tuning_means(results: Results, dataset: str, head: str) -> dict[Setting, Held]:
     """Return the mean over tuning seeds of every setting of a head whose runs are all finished."""
-    own = results.where(dataset=dataset, head=head, stage=TUNING).groups("setting")
-    return {
-        setting: mean_held([Held(run.metrics["accuracy"], run.metrics["nll"]) for run in runs.values()])
-        for setting, runs in own.items()
-        if runs.complete
-    }
+    own = results.where(dataset=dataset, head=head, stage=TUNING).groups("setting").values()
+    return mean_held({cell: Held.of(run) for runs in own if runs.complete for cell, run in runs.items()})

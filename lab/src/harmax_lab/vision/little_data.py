@@ -22,6 +22,7 @@ and come first. Nearest class mean, which learns nothing, is reported beside the
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,18 +36,17 @@ from harmax.functional import squared_distance
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Cell, Context, Experiment
-from harmax_lab.kit.judges import LEAST_SEEDS, Judge, both, signed
+from harmax_lab.kit.judges import LEAST_SEEDS, both, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.little_data_features import SOURCES, Rows, draw_images, open_rows
 from harmax_lab.vision.mnist_training import Data
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out
-from harmax_lab.vision.stacks import StackSpec, train_stack
+from harmax_lab.vision.stacks import Arm, StackSpec, train_stack
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 BOTH = (HARMONIC, STANDARD)
 FEW, MANY = (1, 2, 5, 10), (100, 200, 500, 1000)  # images per class
@@ -121,21 +121,17 @@ def _train_all(
     spec: LittleDataSpec, rows: Rows, drawn_SK: Tensor, device: str, tell: Callable[[float], object]
 ) -> list[CellResult]:
     """Train all variants and learning rates on each seed's draw; return the accuracies, one result per seed."""
-    arms = spec.stacked(rows.pool.x_ND.shape[1])
-    shape = len(spec.seeds), len(arms), len(spec.learning_rates)
+    shape = len(spec.seeds), len(spec.arms), len(spec.learning_rates)
     sides = {"validation": (rows.validation, np.zeros(shape)), "test": (rows.test, np.zeros(shape))}
     for place, learning_rate in enumerate(spec.learning_rates):
-
-        def told(fraction: float, place: int = place) -> None:
-            tell((place + fraction) / len(spec.learning_rates))
-
-        plan: Any = {"steps": spec.steps, "learning_rate": learning_rate, "device": device, "progress": told}
+        plan: Any = {"steps": spec.steps, "learning_rate": learning_rate, "device": device}
+        plan["progress"] = lambda fraction, place=place: tell((place + fraction) / len(spec.learning_rates))
         network = train_stack(spec, rows.pool, drawn_SK, **plan)
         network = network.map(lambda part: part.to(rows.test.x_ND.device))
         for seed, arm in np.ndindex(shape[:2]):
             one = network.one(seed, arm)
             for data, found_SAL in sides.values():
-                answers_N = one.logits(arms[arm], one.features(data.x_ND)).argmax(1)
+                answers_N = one.logits(spec.arms[arm], data.x_ND).argmax(1)
                 found_SAL[seed, arm, place] = _share_right(answers_N, data)
     return [
         CellResult(
@@ -170,7 +166,7 @@ def measure(spec: LittleDataSpec, cell: LittleDataCell, result: CellResult) -> d
 class Chosen(NamedTuple):
     """What validation chose for one head, data set and size, and how accurate it is in test."""
 
-    arm: tuple[str, float]
+    arm: Arm
     rate: int
     test_S: np.ndarray
     validation: float
@@ -182,7 +178,7 @@ def choose(results: Results, head: str) -> Chosen:
     Of equals the first counts: the smaller exponent, no bias, the smaller learning rate.
     """
     arms, rates = results.spec.arms, range(len(results.spec.learning_rates))
-    own = [arm for arm, (name, _) in enumerate(arms) if (name == HARMONIC) == (head == HARMONIC)]
+    own = [place for place, arm in enumerate(arms) if (arm.head == HARMONIC) == (head == HARMONIC)]
     pairs = [(arm, rate) for arm in own for rate in rates]
     # One row per seed: sums must run over seeds in their order.
     validation = np.array([[run.metrics[f"validation.{a}.{r}"] for a, r in pairs] for run in results.values()]).mean(0)
@@ -196,42 +192,27 @@ def _pair(results: Results, against: str = STANDARD) -> tuple[np.ndarray, np.nda
     return choose(results, HARMONIC).test_S, other_S
 
 
-def _judge_ahead(limit: float, against: str) -> Judge:
+def _judge_ahead(limit: float, against: str, results: Results) -> Finding:
     """Judge by the paired difference, averaged over the sizes, on each data set."""
-
-    def judge(results: Results) -> Finding:
-        words, holds = [], []
-        numbers: dict[str, Interval] = {}
-        for dataset, own in results.groups("dataset").items():
-            pairs = {images: _pair(some, against) for images, some in own.groups("images").items()}
-            one, two = (np.mean([pair[side] for pair in pairs.values()], axis=0) for side in (0, 1))
-            apart = paired_difference(one, two, statistic="mean").difference
-            each = {images: paired_difference(*pair, statistic="mean").difference for images, pair in pairs.items()}
-            holds.append(apart.above(limit))
-            numbers |= {f"{dataset}_difference": apart}
-            numbers |= {f"{dataset}_{images}_difference": found for images, found in each.items()}
-            words.append(
-                f"{SOURCES[dataset].title}: {100 * one.mean():.2f} against {100 * two.mean():.2f} %, "
-                f"{signed(apart, scale=100)} points ("
-                + ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
-                + ")"
-            )
-        return Finding(both(*holds), f"{'; '.join(words)}.", numbers)
-
-    return judge
+    words, holds = [], []
+    numbers: dict[str, Interval] = {}
+    for dataset, own in results.groups("dataset").items():
+        pairs = {images: _pair(some, against) for images, some in own.groups("images").items()}
+        one, two = np.mean(list(pairs.values()), axis=0)
+        apart, each = _difference(one, two), {images: _difference(*pair) for images, pair in pairs.items()}
+        holds.append(apart.above(limit))
+        numbers |= {f"{dataset}_difference": apart}
+        numbers |= {f"{dataset}_{images}_difference": found for images, found in each.items()}
+        sizes = ", ".join(f"{images} per class {100 * found.estimate:+.2f}" for images, found in each.items())
+        words.append(
+            f"{SOURCES[dataset].title}: {100 * one.mean():.2f} against {100 * two.mean():.2f} %, "
+            f"{signed(apart, scale=100)} points ({sizes})"
+        )
+    return Finding(both(*holds), f"{'; '.join(words)}.", numbers)
 
 
-def _enough(datasets: tuple[str, ...], sizes: tuple[int, ...]) -> Callable[[Results], str]:
-    def test(results: Results) -> str:
-        spec = results.spec
-        if short := at_least(steps=LittleDataSpec.steps)(results):
-            return short
-        for name, wanted, found in (("data sets", datasets, spec.datasets), ("sizes", sizes, spec.images)):
-            if missing := [str(one) for one in wanted if one not in found]:
-                return f"Some {name} are missing: {', '.join(missing)}."
-        return at_least(seeds=LEAST_SEEDS)(results)
-
-    return test
+def _difference(one_S: np.ndarray, two_S: np.ndarray) -> Interval:
+    return paired_difference(one_S, two_S, statistic="mean").difference
 
 
 def _claim(
@@ -239,14 +220,22 @@ def _claim(
 ) -> Claim:
     limit, words = (0.0, "0") if sizes == FEW else (-MARGIN, "-0.5 points")
     rule = "The interval of the difference, paired by seed and averaged over the sizes, is above"
+
+    def enough(results: Results) -> str:
+        spec = results.spec
+        for kind, wanted, found in (("data sets", datasets, spec.datasets), ("sizes", sizes, spec.images)):
+            if missing := [str(one) for one in wanted if one not in found]:
+                return f"Some {kind} are missing: {', '.join(missing)}."
+        return at_least(steps=LittleDataSpec.steps, seeds=LEAST_SEEDS)(results)
+
     return Claim(
         name,
         f"{statement} {rule} {words}{', for both networks' * (datasets == FEATURES)}.",
         "Not reported." if against == MEANS else "The paper says so of algorithmic tasks, and shows no images.",
         control=True,
         needs=where(dataset=datasets, images=sizes),
-        judge=_judge_ahead(limit, against),
-        enough=_enough(datasets, sizes),
+        judge=partial(_judge_ahead, limit, against),
+        enough=enough,
     )
 
 
@@ -282,8 +271,8 @@ CLAIMS = (
 def tables(results: Results) -> list[Table]:
     """Tabulate what was chosen and how accurate it is."""
     spec, rates, heads = results.spec, results.spec.learning_rates, []
-    sizes = places(results, dataset=spec.datasets, images=spec.images)
-    sizes = [at for at in sizes if at.images in spec.sizes(at.dataset)]
+    every = places(results, dataset=spec.datasets, images=spec.images)
+    sizes = [at for at in every if at.images in spec.sizes(at.dataset)]
     for at in sizes:
         at.apart = paired_difference(*_pair(at.own), statistic="mean") if at.own else None
         for head in BOTH:
@@ -296,34 +285,25 @@ def tables(results: Results) -> list[Table]:
         return lambda at: at.apart and value(at.apart)
 
     named: dict[str, Column] = {"dataset": lambda at: at.dataset, "images per class": lambda at: at.images}
-    accuracy = chosen(lambda one: bootstrap_interval(one.test_S, statistic="mean"))
+    tested = {
+        "head": lambda at: HEAD_STYLES[at.head].label,
+        "seeds": lambda at: len(at.own),
+        **interval_columns("test_accuracy", chosen(lambda one: bootstrap_interval(one.test_S, statistic="mean"))),
+        "validation accuracy": chosen(lambda one: one.validation),
+        "exponent / sqrt(D)": chosen(lambda one: one.arm.factor if one.arm.head == HARMONIC else None),
+        "bias": chosen(lambda one: None if one.arm.head == HARMONIC else one.arm.head == BIASED),
+        "learning rate": chosen(lambda one: rates[one.rate]),
+        "at the grid's end": chosen(lambda one: one.rate in (0, len(rates) - 1)),
+    }
+    paired = {
+        **interval_columns("difference", apart(lambda one: one.difference)),
+        "seeds harmonic is ahead": apart(lambda one: one.greater),
+        "seeds it is behind": apart(lambda one: one.less),
+        "nearest class mean": estimate(mean_of(MEANS)),
+    }
     return [
-        tabulate(
-            "Test accuracy of what validation chose, means over seeds",
-            heads,
-            {
-                **named,
-                "head": lambda at: HEAD_STYLES[at.head].label,
-                "seeds": lambda at: len(at.own),
-                **interval_columns("test_accuracy", accuracy),
-                "validation accuracy": chosen(lambda one: one.validation),
-                "exponent / sqrt(D)": chosen(lambda one: one.arm[1] if one.arm[0] == HARMONIC else None),
-                "bias": chosen(lambda one: None if one.arm[0] == HARMONIC else one.arm[0] == BIASED),
-                "learning rate": chosen(lambda one: rates[one.rate]),
-                "at the grid's end": chosen(lambda one: one.rate in (0, len(rates) - 1)),
-            },
-        ),
-        tabulate(
-            "Harmonic minus cross-entropy, paired",
-            sizes,
-            {
-                **named,
-                **interval_columns("difference", apart(lambda one: one.difference)),
-                "seeds harmonic is ahead": apart(lambda one: one.greater),
-                "seeds it is behind": apart(lambda one: one.less),
-                "nearest class mean": estimate(mean_of(MEANS)),
-            },
-        ),
+        tabulate("Test accuracy of what validation chose, means over seeds", heads, named | tested),
+        tabulate("Harmonic minus cross-entropy, paired", sizes, named | paired),
         left_out(spec),
     ]
 
@@ -335,21 +315,8 @@ def figures(results: Results) -> dict[str, Picture]:
     """Draw a column per data set that has finished cells."""
     if not results:
         return {}
-    return {
-        "little_data": Picture(
-            _draw(results),
-            "Top: test accuracy against labeled images per class, mean over seeds, bands 95 % bootstrap intervals. "
-            "Each head has the variant and learning rate that validation images chose for that size; gray: nearest "
-            "class mean of the same images. Bottom: harmonic minus cross-entropy in points, paired by seed: the same "
-            "images, order and initial weights.",
-        )
-    }
-
-
-def _draw(results: Results) -> "Figure":
-    styles = [HEAD_STYLES[head] for head in BOTH]
+    styles, datasets = [HEAD_STYLES[head] for head in BOTH], results.distinct("dataset")
     handles = [drawing.line_handle(style.label, style.color, style.line) for style in styles]
-    datasets = results.distinct("dataset")
     figure, panels = drawing.facets(
         {"top": "test accuracy, %", "bottom": "difference, points"},
         {dataset: SOURCES[dataset].title.replace(", features", ",\nfeatures") for dataset in datasets},
@@ -374,16 +341,20 @@ def _draw(results: Results) -> "Figure":
         bottom.set(xscale="log")
         bottom.set_xticks(shown, [str(tick) for tick in shown])
         bottom.set_xticks(sizes, [""] * len(sizes), minor=True)
-    return figure
+    caption = (
+        "Top: test accuracy against labeled images per class, mean over seeds, bands 95 % bootstrap intervals. Each "
+        "head has the variant and learning rate that validation images chose for that size; gray: nearest class mean "
+        "of the same images. Bottom: harmonic minus cross-entropy in points, paired by seed: the same images, order "
+        "and initial weights."
+    )
+    return {"little_data": Picture(figure, caption)}
 
 
 def _draw_band(axes: "Axes", sizes: list[int], found: Sequence[np.ndarray], color: str, line: str) -> None:
-    middle, low, high = 100 * np.array([bootstrap_interval(one_S, statistic="mean") for one_S in found]).T
-    axes.plot(sizes, middle, color=color, linestyle=line, marker="o", markersize=3.5)
-    axes.fill_between(sizes, low, high, color=color, alpha=0.18, linewidth=0)
+    ranges = 100 * np.array([bootstrap_interval(one_S, statistic="mean") for one_S in found])
+    drawing.draw_ranges(axes, sizes, ranges, color=color, linestyle=line, marker="o", markersize=3.5)
 
 
-_TEN = tuple(range(10))
 EXPERIMENT = Experiment(
     name="little_data",
     title="Few labeled images",
@@ -395,7 +366,9 @@ EXPERIMENT = Experiment(
             "quick": LittleDataSpec(
                 seeds=(0, 1, 2), images=(1, 2, 5, 10, 20, 50, 100), learning_rates=(3e-3, 1e-2, 3e-2, 1e-1), steps=150
             ),
-            "full": LittleDataSpec(seeds=_TEN, datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")),
+            "full": LittleDataSpec(
+                seeds=tuple(range(10)), datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")
+            ),
         },
         required={"full": ("mnist",)},
         is_there=lambda name: SOURCES[name].is_there(),

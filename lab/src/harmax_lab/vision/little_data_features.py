@@ -81,7 +81,7 @@ def open_rows(dataset: str, spec: "LittleDataSpec", context: Context) -> Rows:
     else:
         train, test = (as_data(load_images(dataset, side)) for side in ("train", "test"))
     validation, pool = (
-        Data.of(train.x_ND[rows_K], train.y_N[rows_K], train.classes)
+        Data(train.x_ND[rows_K], train.y_N[rows_K], train.classes)
         for rows_K in split_classes(train.y_N, source.validation, SPLIT_SEED)
     )
     return Rows(pool, validation, test, facts)
@@ -112,7 +112,7 @@ def generate_rows(images: int, side: int, *, classes: int = 10, features: int = 
     y_N = np.repeat(np.arange(classes), images)
     x_ND = means_VD[y_N] + 1.5 * np.random.default_rng([1, side]).standard_normal((len(y_N), features))
     scale = np.sqrt(MEAN_SQUARE / (1 + 1.5**2))
-    return Data.of(torch.from_numpy((scale * x_ND).astype(np.float32)), torch.from_numpy(y_N), classes)
+    return Data(torch.from_numpy((scale * x_ND).astype(np.float32)), torch.from_numpy(y_N), classes)
 
 
 def backbone_rows(dataset: str, spec: "LittleDataSpec", context: Context) -> tuple[Data, Data, dict[str, float]]:
@@ -133,7 +133,7 @@ def backbone_rows(dataset: str, spec: "LittleDataSpec", context: Context) -> tup
     if not path.is_file():
         write_atomically(path, save(_compute(SOURCES[dataset].backbone, spec, context)))
     found = load_file(path)
-    sides = [Data.of(found[f"{side}_x"], found[f"{side}_y"], int(found["classes"])) for side in ("train", "test")]
+    sides = [Data(found[f"{side}_x"], found[f"{side}_y"], int(found["classes"])) for side in ("train", "test")]
     return sides[0], sides[1], {"backbone_accuracy": float(found["backbone_accuracy"])}
 
 

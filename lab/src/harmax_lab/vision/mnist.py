@@ -14,7 +14,8 @@ with a bias. mnist_training.py trains all heads and seeds of a protocol as one s
 
 # V classes, D pixels, N images, H rows, W columns of pixels
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ from harmax_lab.kit.experiment import Context, Experiment
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, listed, percent, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table, estimate, interval_columns, mean_of, places, tabulate
+from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.mnist_training import Data, Trained, as_data, closest, train
 from harmax_lab.vision.one_layer import (
     BIASED,
@@ -49,9 +50,7 @@ from harmax_lab.vision.one_layer import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 PAPER = {HARMONIC: 0.9249, BIASED: 0.9250}
 PIXELS = {"mnist": 784, "fashion_mnist": 784, "digits": 64}
@@ -111,18 +110,15 @@ def _result_of(
 
 
 def _tested(cell: OneLayerCell, weight: Tensor, bias: Tensor, test: Data) -> dict[str, float]:
-    logits, extra = test.x_ND @ weight.T + (bias if cell.head == BIASED else 0.0), {}
+    logits, tested = test.x_ND @ weight.T + (bias if cell.head == BIASED else 0.0), {}
     if cell.head == HARMONIC:
         exponent, softening = exponent_of(cell.protocol, weight.shape[1]), PROTOCOLS[cell.protocol].softening
         logits = harmonic_logits(test.x_ND, weight, exponent=exponent, softening=softening)
         # Training takes distances from products, which is right as long as this is far from 0.
-        extra["closest"] = closest(test.x_ND, weight)
-    right = int((logits.argmax(1) == test.y_N).sum())
-    return {
-        "test_accuracy": right / len(test.y_N),
-        "test_loss": float(F.cross_entropy(logits, test.y_N)),
-        **extra,
-    }
+        tested["closest"] = closest(test.x_ND, weight)
+    tested["test_accuracy"] = int((logits.argmax(1) == test.y_N).sum()) / len(test.y_N)
+    tested["test_loss"] = float(F.cross_entropy(logits, test.y_N))
+    return tested
 
 
 def correlations(rows_VD: np.ndarray, others_VD: np.ndarray) -> np.ndarray:
@@ -202,15 +198,11 @@ def _judge_border(results: Results) -> Finding:
     )
 
 
-def _judge_by(answers: Callable[[dict[str, Any]], list[bool | None]]) -> Judge:
-    """Judge by the mean accuracies of the heads; an interval that spans the bar decides nothing."""
-
-    def judge(results: Results) -> Finding:
-        found = _means(results)
-        above, words = answers(found), {HEAD_STYLES[head].label: value for head, value in found.items()}
-        return Finding(None if None in above else all(above), f"{listed(words, form=percent)}.", found)
-
-    return judge
+def _judge_bar(heads: tuple[str, ...], results: Results) -> Finding:
+    """Judge by the mean accuracies of some heads; an interval that spans the bar decides nothing."""
+    found = _means(results)
+    above, words = [found[head].above(BAR) for head in heads], {HEAD_STYLES[one].label: found[one] for one in found}
+    return Finding(None if None in above else all(above), f"{listed(words, form=percent)}.", found)
 
 
 def _judge_matched(results: Results) -> Finding:
@@ -264,14 +256,14 @@ CLAIMS = (
     _claim(
         "bar",
         ("authors", *HEADS),
-        _judge_by(lambda found: [one.above(BAR) for one in found.values()]),
+        partial(_judge_bar, HEADS),
         "At the authors' exponent 56 both heads reach 92.2 % on MNIST.",
         "Not stated in this form.",
     ),
     _claim(
         "paper_rule",
         ("paper", HARMONIC, STANDARD),
-        _judge_by(lambda found: [found[HARMONIC].above(BAR)]),
+        partial(_judge_bar, (HARMONIC,)),
         "At the paper's rule, exponent 28 and 10 epochs, the harmonic head reaches 92.2 % on MNIST too.",
         "The text gives this rule for 92.49 %; the authors' code has exponent 56 and up to 100 epochs.",
     ),
@@ -292,39 +284,31 @@ def tables(results: Results) -> list[Table]:
     rows = places(results, dataset=spec.datasets, protocol=spec.protocols, head=HEADS)
     for at in rows:
         at.seeds = at.own.metric("test_accuracy").values
-    named: dict[str, Callable[[Any], Any]] = {
+    named: dict[str, Column] = {
         "dataset": lambda at: at.dataset,
         "protocol": lambda at: at.protocol,
         "head": lambda at: HEAD_STYLES[at.head].label,
         "exponent": lambda at: exponent_of(at.protocol, PIXELS[at.dataset]) if at.head == HARMONIC else None,
     }
+    tested = {
+        **interval_columns("test_accuracy", mean_of("test_accuracy")),
+        "least": lambda at: min(at.seeds, default=None),
+        "most": lambda at: max(at.seeds, default=None),
+        "seeds": lambda at: len(at.seeds),
+        "epochs": estimate(mean_of("epochs")),
+        "test_loss": estimate(mean_of("test_loss")),
+        "compared": lambda at: at.head in (HARMONIC, PROTOCOLS[at.protocol].standard),
+    }
     shares = ("near_zero_dark", "near_zero_outside", "near_zero")
     means = ("contrast", "dark_pixels", *shares, "weight_norm", "distance_to_mean")
+    weights = {metric.replace("_", " "): estimate(mean_of(metric)) for metric in means}
+    title = (
+        "Weights, means over seeds: correlation with the class mean (contrast: less the mean of all), share of small "
+        "weights (in pixels that are dark in all images, outside the class, everywhere), distance / norm"
+    )
     return [
-        tabulate(
-            "Test accuracy, mean over seeds",
-            rows,
-            {
-                **named,
-                **interval_columns("test_accuracy", mean_of("test_accuracy")),
-                "least": lambda at: min(at.seeds, default=None),
-                "most": lambda at: max(at.seeds, default=None),
-                "seeds": lambda at: len(at.seeds),
-                "epochs": estimate(mean_of("epochs")),
-                "test_loss": estimate(mean_of("test_loss")),
-                "compared": lambda at: at.head in (HARMONIC, PROTOCOLS[at.protocol].standard),
-            },
-        ),
-        tabulate(
-            "Weights, means over seeds: correlation with the class mean (contrast: less the mean of all), share "
-            "of small weights (in pixels that are dark in all images, outside the class, everywhere), distance / norm",
-            rows,
-            {
-                **named,
-                **interval_columns("correlation", mean_of("correlation")),
-                **{metric.replace("_", " "): estimate(mean_of(metric)) for metric in means},
-            },
-        ),
+        tabulate("Test accuracy, mean over seeds", rows, {**named, **tested}),
+        tabulate(title, rows, {**named, **interval_columns("correlation", mean_of("correlation")), **weights}),
         left_out(spec),
     ]
 
@@ -349,28 +333,18 @@ def figures(results: Results) -> dict[str, Picture]:
             pictures = {"class mean": own.array("mean").values[0], **weights}
             about = f"{title_of(dataset)}, protocol {protocol}, first seed, one column per class"
             drawn[f"weights_{dataset}"] = Picture(
-                _draw_sizes(f"{title_of(dataset)}: size of the weights", pictures, spec.near_zero),
+                _draw_weights(f"{title_of(dataset)}: size of the weights", pictures, spec.near_zero),
                 f"Size of the weights, {about}. Yellow: below {spec.near_zero} in size, as the paper draws it. "
                 "Else the darker the larger. Each row of pictures has its own scale. Top: mean image of the class.",
             )
             drawn[f"signed_weights_{dataset}"] = Picture(
-                _draw_signed(f"{title_of(dataset)}: weights with their sign", pictures),
+                _draw_weights(f"{title_of(dataset)}: weights with their sign", pictures),
                 f"The same weights with their sign, {about}. Blue above 0, red below, white at 0. Each row of pictures "
                 "has its own scale, which the bar shows.",
             )
     if results:
-        drawn["mnist_accuracy"] = Picture(
-            _draw_accuracy(results),
-            "Test accuracy. Small dots: seeds. Large mark and bar: mean and its 95 % bootstrap interval over seeds. "
-            "Dashed lines: the paper's 92.49 % (harmonic) and 92.50 % (standard), which nearly coincide.",
-        )
-        drawn["mnist_correlation"] = Picture(
-            _draw_correlation(results.where(protocol=protocol)),
-            f"How far weights look like their classes, protocol {protocol}. Left: correlation of each class's weights "
-            "with the mean image of the class, mean over seeds, bars from the least to the greatest. Right: share of "
-            f"weights below {spec.near_zero} in size, among pixels that no training image lights (full), that no image "
-            "of the class lights (hatched), and among all (pale). A missing bar means that there is no such pixel.",
-        )
+        drawn["mnist_accuracy"] = _accuracy(results)
+        drawn["mnist_correlation"] = _correlation(results.where(protocol=protocol), protocol)
     return drawn
 
 
@@ -378,59 +352,46 @@ def _short(head: str) -> str:
     return HEAD_STYLES[head].label.replace(" with ", "\nwith ")
 
 
-def _grid(title: str, pictures: Mapping[str, np.ndarray]) -> tuple["Figure", Any]:
+def _draw_weights(title: str, pictures: Mapping[str, np.ndarray], limit: float | None = None) -> "Figure":
+    """Draw a row of pictures per head: weights with their sign or, with a limit, their sizes."""
     figure = drawing.new_figure(10.6, 1.08 * len(pictures) + 0.5)
     figure.suptitle(title)
     grid = figure.subplots(len(pictures), len(pictures["class mean"]), squeeze=False)
-    for row, label in zip(grid, pictures, strict=True):
+    for row, (label, found_VHW) in zip(grid, pictures.items(), strict=True):
         row[0].set_ylabel(label)
-    return figure, zip(grid, pictures.values(), strict=True)
+        reach = float(np.quantile(np.abs(found_VHW), 0.995)) or 1.0
+        for axes, found_HW in zip(row, found_VHW, strict=True):
+            axes.set(xticks=(), yticks=())
+            axes.grid(False)
+            axes.spines[:].set_visible(False)
+            shown = found_HW if limit is None else _shades(np.abs(found_HW), reach, limit)
+            image = axes.imshow(shown, interpolation="nearest", cmap="RdBu", vmin=-reach, vmax=reach)
+        if limit is None:
+            figure.colorbar(image, ax=list(row), ticks=(-reach, 0, reach), format="%.2f", fraction=0.012, pad=0.01)
+    return figure
 
 
-def _draw_sizes(title: str, pictures: Mapping[str, np.ndarray], limit: float) -> "Figure":
+def _shades(size_HW: np.ndarray, reach: float, limit: float) -> np.ndarray:
+    """Return the colors (H, W, 3) of sizes: gray, the darker the larger, and yellow below a limit."""
     with needs("figures"):
         from matplotlib import colormaps
         from matplotlib.colors import Normalize, to_rgb
 
-    figure, rows = _grid(title, pictures)
-    for row, found_VHW in rows:
-        size_VHW = np.abs(found_VHW)
-        scale = Normalize(0, float(np.quantile(size_VHW, 0.995)) or 1.0)
-        for axes, size_HW in zip(row, size_VHW, strict=True):
-            shown = colormaps["Greys"](scale(size_HW))[..., :3]
-            shown[size_HW < limit] = to_rgb(YELLOW)
-            _show(axes, shown)
-    return figure
+    shades: np.ndarray = colormaps["Greys"](Normalize(0, reach)(size_HW))[..., :3]
+    shades[size_HW < limit] = to_rgb(YELLOW)
+    return shades
 
 
-def _draw_signed(title: str, pictures: Mapping[str, np.ndarray]) -> "Figure":
-    figure, rows = _grid(title, pictures)
-    for row, found_VHW in rows:
-        reach = float(np.quantile(np.abs(found_VHW), 0.995)) or 1.0
-        for axes, found_HW in zip(row, found_VHW, strict=True):
-            image = _show(axes, found_HW, cmap="RdBu", vmin=-reach, vmax=reach)
-        figure.colorbar(image, ax=list(row), ticks=(-reach, 0, reach), format="%.2f", fraction=0.012, pad=0.01)
-    return figure
-
-
-def _show(axes: "Axes", picture: np.ndarray, **style: Any) -> "AxesImage":
-    axes.set(xticks=(), yticks=())
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
-    return axes.imshow(picture, interpolation="nearest", **style)
-
-
-def _draw_accuracy(results: Results) -> "Figure":
+def _accuracy(results: Results) -> Picture:
     spec = results.spec
     lines = [(protocol, head) for protocol in spec.protocols for head in HEADS]
-    figure, panels = drawing.facets(
-        {"": ""},
+    figure, panels = drawing.panels_in_a_row(
         {dataset: title_of(dataset) for dataset in spec.datasets},
         size=(3.4 * len(spec.datasets) + 2.2, 0.31 * len(lines) + 1.5),
         xlabel="test accuracy, %",
         sharey=True,
     )
-    for (_, dataset), axes in panels.items():
+    for dataset, axes in panels.items():
         for place, (protocol, head) in enumerate(lines):
             found = results.where(dataset=dataset, protocol=protocol, head=head).metric("test_accuracy")
             color, dots = HEAD_STYLES[head].color, 100 * np.array(found.values)
@@ -441,17 +402,27 @@ def _draw_accuracy(results: Results) -> "Figure":
                 drawing.draw_interval(axes, mean, place, color, scale=100, **look)
         for head, accuracy in PAPER.items() if dataset == "mnist" else ():
             axes.axvline(100 * accuracy, color=HEAD_STYLES[head].color, linestyle="--", linewidth=1)
-    first = panels["", spec.datasets[0]]
+    first = panels[spec.datasets[0]]
     first.set_yticks(range(len(lines)), [f"{protocol}: {HEAD_STYLES[head].label}" for protocol, head in lines])
     first.invert_yaxis()
-    return figure
+    return Picture(
+        figure,
+        "Test accuracy. Small dots: seeds. Large mark and bar: mean and its 95 % bootstrap interval over seeds. "
+        "Dashed lines: the paper's 92.49 % (harmonic) and 92.50 % (standard), which nearly coincide.",
+    )
 
 
-def _draw_correlation(results: Results) -> "Figure":
-    datasets = results.spec.datasets
-    figure = drawing.new_figure(10, 2.5 * len(datasets) + 0.6)
-    grid = figure.subplots(len(datasets), 2, squeeze=False, width_ratios=(2, 1.1))
-    for (left, right), dataset in zip(grid, datasets, strict=True):
+def _correlation(results: Results, protocol: str) -> Picture:
+    datasets, short = results.spec.datasets, [_short(one).replace("cross-entropy", "cross-\nentropy") for one in HEADS]
+    figure, panels = drawing.facets(
+        dict.fromkeys(datasets, ""),
+        {"correlation": "", "size": ""},
+        size=(10, 2.5 * len(datasets) + 0.6),
+        width_ratios=(2, 1.1),
+        handles=[drawing.mark_handle(HEAD_STYLES[head].label, "o", HEAD_STYLES[head].color) for head in HEADS],
+    )
+    for dataset in datasets:
+        left, right = panels[dataset, "correlation"], panels[dataset, "size"]
         for place, head in enumerate(HEADS):
             own, color = results.where(dataset=dataset, head=head), HEAD_STYLES[head].color
             if not own:
@@ -466,11 +437,15 @@ def _draw_correlation(results: Results) -> "Figure":
         left.axhline(0, color="#444444", linewidth=0.8)
         left.set(title=f"{title_of(dataset)}: correlation with the class mean", ylim=(-0.35, 1.05), xticks=range(10))
         right.set(title="weights near zero, %", ylim=(0, 104))
-        right.set_xticks(range(len(HEADS)), [_short(one).replace("cross-entropy", "cross-\nentropy") for one in HEADS])
-    grid[-1, 0].set_xlabel("class")
-    handles = [drawing.mark_handle(HEAD_STYLES[head].label, "o", HEAD_STYLES[head].color) for head in HEADS]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-    return figure
+        right.set_xticks(range(len(HEADS)), short)
+    panels[datasets[-1], "correlation"].set_xlabel("class")
+    return Picture(
+        figure,
+        f"How far weights look like their classes, protocol {protocol}. Left: correlation of each class's weights "
+        "with the mean image of the class, mean over seeds, bars from the least to the greatest. Right: share of "
+        f"weights below {results.spec.near_zero} in size, among pixels that no training image lights (full), that no "
+        "image of the class lights (hatched), and among all (pale). A missing bar means that there is no such pixel.",
+    )
 
 
 EXPERIMENT = Experiment(

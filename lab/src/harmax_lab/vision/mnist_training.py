@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -32,23 +33,22 @@ CANCELLED = 1e-6
 """Share of |x|^2 + |w|^2 below which |x|^2 + |w|^2 - 2 x.w is nothing but rounding."""
 
 
-class Data(NamedTuple):
-    """Images as rows of numbers in 0..1, on the CPU."""
+@dataclass(frozen=True)
+class Data:
+    """Images as rows of numbers in 0..1."""
 
     x_ND: Tensor
     y_N: Tensor
     classes: int
-    norm_N: Tensor
-    """Squared length of each row: needed in every step, and always the same."""
 
-    @classmethod
-    def of(cls, x_ND: Tensor, y_N: Tensor, classes: int) -> "Data":
-        """Return rows as a data set."""
-        return cls(x_ND, y_N, classes, x_ND.square().sum(1))
+    @cached_property
+    def norm_N(self) -> Tensor:
+        """Squared length of each row: needed in every step, and always the same."""
+        return self.x_ND.square().sum(1)
 
     def to(self, device: str) -> "Data":
         """Return the rows on a device; these very rows where they are there."""
-        return Data(self.x_ND.to(device), self.y_N.to(device), self.classes, self.norm_N.to(device))
+        return Data(self.x_ND.to(device), self.y_N.to(device), self.classes)
 
     def pick(self, rows_SB: Tensor) -> "Batch":
         """Return some images, given by number."""
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
 def as_data(images: Images) -> Data:
     """Return images (N, H, W) as rows, 0 for black and 1 for white."""
     x_ND = torch.from_numpy(images.pixels.reshape(len(images.pixels), -1).astype(np.float32) / np.float32(255))
-    return Data.of(x_ND, torch.from_numpy(images.labels), len(images.classes))
+    return Data(x_ND, torch.from_numpy(images.labels), len(images.classes))
 
 
 def closest(x_ND: Tensor, w_VD: Tensor) -> float:
@@ -84,8 +84,7 @@ class Layer(NamedTuple):
     """Of the head with a bias."""
 
 
-@dataclass(frozen=True)
-class Trained:
+class Trained(NamedTuple):
     """Where each run of a stack ended, and how it got there."""
 
     layer: Layer
@@ -176,9 +175,8 @@ def train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> 
             parts = [future.result() for future in futures]
         finally:
             ended.set()  # after an interrupt the other threads would go on to their last epoch
-    layer = Layer(*(torch.cat(some) for some in zip(*(part.layer for part in parts), strict=True)))
-    names = ("epochs_SA", "kept_SA", "loss_SAE", "watched_SAE")
-    return Trained(layer, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    layers, *arrays = zip(*parts, strict=True)
+    return Trained(Layer(*map(torch.cat, zip(*layers, strict=True))), *map(np.concatenate, arrays))
 
 
 def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) -> Trained:
@@ -212,7 +210,7 @@ def _train(spec: OneLayerSpec, protocol: str, data: Data, progress: Progress) ->
         progress((epoch + 1) / epochs, f"{protocol}, epoch {epoch + 1}")
         if not running:
             break
-    return stops.trained()
+    return stops.so_far
 
 
 class _Stops:
@@ -220,18 +218,17 @@ class _Stops:
 
     def __init__(self, layer: Layer, epochs: int, spec: OneLayerSpec, stop: str) -> None:
         shape = layer.weight_SAVD.shape[:2]
-        self._spec, self._stop, self._last = spec, stop, epochs - 1
-        self._kept = Layer(layer.weight_SAVD.detach().clone(), layer.bias_SV.detach().clone())
+        losses = (np.full((*shape, epochs), np.nan, np.float32) for _ in range(2))
+        kept = Layer(*(part.detach().clone() for part in layer))
+        self.so_far = Trained(kept, np.zeros(shape, int), np.zeros(shape, int), *losses)
+        self._spec, self._stop, self._last, self._going_SA = spec, stop, epochs - 1, np.ones(shape, bool)
         self._best_SA, self._since_SA = np.full(shape, np.inf), np.zeros(shape, int)
-        self._epochs_SA, self._kept_SA = np.zeros(shape, int), np.zeros(shape, int)
-        self._loss_SAE, self._watched_SAE = (np.full((*shape, epochs), np.nan, np.float32) for _ in range(2))
-        self._going_SA = np.ones(shape, bool)
 
     def after(self, epoch: int, layer: Layer, loss_SA: np.ndarray, watched_SA: np.ndarray) -> int:
         """Take note of an epoch; return how many runs go on."""
-        going = self._going_SA
-        self._loss_SAE[..., epoch][going], self._watched_SAE[..., epoch][going] = loss_SA[going], watched_SA[going]
-        self._epochs_SA[going] = epoch + 1
+        going, (kept, epochs_SA, kept_SA, loss_SAE, watched_SAE) = self._going_SA, self.so_far
+        loss_SAE[..., epoch][going], watched_SAE[..., epoch][going] = loss_SA[going], watched_SA[going]
+        epochs_SA[going] = epoch + 1
         better = watched_SA < self._best_SA - self._spec.least_improvement
         self._best_SA = np.where(better, watched_SA, self._best_SA)
         self._since_SA = np.where(better, 0, self._since_SA + 1)
@@ -239,15 +236,12 @@ class _Stops:
         # Held-out images choose the best epoch; the other rules end with the weights they have.
         chosen_SA = going & (better if self._stop == "validation" else ended)
         if chosen_SA.any():
-            self._kept_SA[chosen_SA] = epoch + 1
-            self._kept.weight_SAVD[chosen_SA] = layer.weight_SAVD[chosen_SA]
+            kept_SA[chosen_SA] = epoch + 1
+            kept.weight_SAVD[chosen_SA] = layer.weight_SAVD[chosen_SA]
             biased_S = chosen_SA[:, HEADS.index(BIASED)]
-            self._kept.bias_SV[biased_S] = layer.bias_SV[biased_S]
+            kept.bias_SV[biased_S] = layer.bias_SV[biased_S]
         self._going_SA = going & ~ended
         return int(self._going_SA.sum())
-
-    def trained(self) -> Trained:
-        return Trained(self._kept, self._epochs_SA, self._kept_SA, self._loss_SAE, self._watched_SAE)
 
 
 def _held_loss(data: Data, held_SN: Tensor, layer: Layer, formula: tuple[float, float]) -> Tensor:

@@ -1,7 +1,8 @@
 """What the experiments with small classifiers of images share: heads, profiles, and the settings of one layer."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -29,7 +30,7 @@ class ImageSpec(Spec):
 S = TypeVar("S", bound=ImageSpec)
 
 
-class Profiles(Mapping[str, S]):
+class Profiles(UserDict[str, S]):
     """Profiles without the data sets whose files are not there; looked up when a profile is asked for.
 
     A data set that is left out becomes part of the spec (`absent`): a run without MNIST is another than one with it.
@@ -43,18 +44,13 @@ class Profiles(Mapping[str, S]):
         required: Mapping[str, tuple[str, ...]],
         is_there: Callable[[str], bool] = has_images,
     ) -> None:
-        self._profiles, self._required, self._is_there = profiles, required, is_there
+        super().__init__(profiles)
+        self._required, self._is_there = required, is_there
 
     def __getitem__(self, name: str) -> S:
-        spec, required = self._profiles[name], self._required.get(name, ())
+        spec, required = super().__getitem__(name), self._required.get(name, ())
         there = tuple(one for one in spec.datasets if one in required or self._is_there(one))
         return replace(spec, datasets=there, absent=tuple(one for one in spec.datasets if one not in there))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._profiles)
-
-    def __len__(self) -> int:
-        return len(self._profiles)
 
 
 def left_out(spec: ImageSpec) -> Table:

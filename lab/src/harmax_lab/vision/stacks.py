@@ -27,11 +27,15 @@ STACK = 5
 
 
 class Arm(NamedTuple):
-    """A head, and its exponent where it is harmonic."""
+    """A head, and its exponent over sqrt(features) where it is harmonic."""
 
     head: str
     """HARMONIC, STANDARD or BIASED."""
-    exponent: float = 0.0
+    factor: float = 0.0
+
+    def exponent(self, features: int) -> float:
+        """Return the exponent of a harmonic arm."""
+        return self.factor * math.sqrt(features)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +50,9 @@ class StackSpec(ImageSpec):
     """AdamW's, torch's default."""
 
     @property
-    def arms(self) -> tuple[tuple[str, float], ...]:
-        """Head and factor of every arm, harmonic ones first."""
-        return (*((HARMONIC, factor) for factor in self.factors), (STANDARD, 0.0), (BIASED, 0.0))
-
-    def stacked(self, features: int) -> list[Arm]:
-        """Return the arms with their exponents."""
-        return [Arm(head, factor * math.sqrt(features)) for head, factor in self.arms]
+    def arms(self) -> tuple[Arm, ...]:
+        """Every arm, harmonic ones first."""
+        return (*(Arm(HARMONIC, factor) for factor in self.factors), Arm(STANDARD), Arm(BIASED))
 
 
 class Network(NamedTuple):
@@ -71,10 +71,7 @@ class Network(NamedTuple):
 
     def map(self, change: Callable[[Tensor], Tensor]) -> "Network":
         """Return the network with every parameter changed."""
-        weight, bias, *layer = (None if part is None else change(part) for part in self)
-        assert weight is not None
-        assert bias is not None
-        return Network(weight, bias, *layer)
+        return Network(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
 
     def features(self, x_ND: Tensor) -> Tensor:
         """Return what the head of one network takes, (N, F): the images themselves where it has no hidden layer."""
@@ -85,28 +82,23 @@ class Network(NamedTuple):
     def logits(self, arm: Arm, x_NF: Tensor) -> Tensor:
         """Return the logits of one network from its features, (N, V), with the library's exact distances."""
         if arm.head == HARMONIC:
-            return harmonic_logits(x_NF, self.weight_SAVF, exponent=arm.exponent)
+            return harmonic_logits(x_NF, self.weight_SAVF, exponent=arm.exponent(x_NF.shape[1]))
         return F.linear(x_NF, self.weight_SAVF, self.bias_SAV)
 
 
 def initial_network(seeds: Sequence[int], arms: int, classes: int, inputs: int, hidden: int | None) -> Network:
     """Draw N(0, 1 / F) for the head, nn.Linear's start for the hidden layer, biases of 0; all arms of a seed alike."""
-    features = inputs if hidden is None else hidden
-    heads, layers, shifts = [], [], []
-    for seed in seeds:
+    features, bound = hidden or inputs, 1 / math.sqrt(inputs)
+
+    def draw(seed: int) -> list[Tensor]:
         generator = torch.Generator().manual_seed(seed)
-        heads.append(torch.randn(classes, features, generator=generator) / math.sqrt(features))
-        if hidden is not None:
-            bound = 1 / math.sqrt(inputs)
-            layers.append(torch.empty(hidden, inputs).uniform_(-bound, bound, generator=generator))
-            shifts.append(torch.empty(hidden).uniform_(-bound, bound, generator=generator))
+        parts = [torch.randn(classes, features, generator=generator) / math.sqrt(features), torch.zeros(classes)]
+        for shape in ((hidden, inputs), (hidden,)) if hidden else ():
+            parts.append(torch.empty(shape).uniform_(-bound, bound, generator=generator))
+        return parts
 
-    def stacked(parts: Sequence[Tensor]) -> Tensor:
-        whole = torch.stack(list(parts))[:, None]
-        return whole.repeat(1, arms, *[1] * (whole.ndim - 2))
-
-    bias_SAV = torch.zeros(len(seeds), arms, classes)
-    return Network(stacked(heads), bias_SAV, *((stacked(layers), stacked(shifts)) if hidden is not None else ()))
+    drawn = zip(*map(draw, seeds), strict=True)
+    return Network(*(torch.stack([torch.stack(part)] * arms, 1) for part in drawn))
 
 
 class Formula(NamedTuple):
@@ -120,12 +112,12 @@ class Formula(NamedTuple):
     """1.0 where an arm has a bias, of all arms."""
 
     @classmethod
-    def of(cls, arms: Sequence[Arm], device: str) -> "Formula":
+    def of(cls, arms: Sequence[Arm], features: int, device: str) -> "Formula":
         """Return the formula of some arms; refuse a linear one before a harmonic one."""
         kinds = [arm.head == HARMONIC for arm in arms]
         if sorted(kinds, reverse=True) != kinds:
             raise ValueError(f"harmonic `arms` must come first, got {[arm.head for arm in arms]}; sort them.")
-        exponents = [arm.exponent for arm in arms if arm.head == HARMONIC]
+        exponents = [arm.exponent(features) for arm in arms if arm.head == HARMONIC]
         biased = [float(arm.head == BIASED) for arm in arms]
         exponent_A, biased_A = (torch.tensor(some, device=device) for some in (exponents, biased))
         return cls(slice(len(exponents)), exponent_A, biased_A[:, None])
@@ -148,8 +140,8 @@ def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
         z_SAVB = torch.matmul(w_SAVF, h_SAFB)
     linear_SAVB = z_SAVB + (network.bias_SAV * formula.biased_A)[..., None]
     where = formula.harmonic
-    w_SHVF, near = w_SAVF[:, where], h_SAFB if h_SAFB.shape[1] == 1 else h_SAFB[:, where]
-    norms_SHVB = near.square().sum(2, keepdim=True) + w_SHVF.square().sum(3, keepdim=True)
+    w_SHVF, h_SHFB = w_SAVF[:, where], h_SAFB[:, where]
+    norms_SHVB = h_SHFB.square().sum(2, keepdim=True) + w_SHVF.square().sum(3, keepdim=True)
     s_SHVB = torch.maximum(norms_SHVB - 2 * z_SAVB[:, where], CANCELLED * norms_SHVB)
     harmonic_SHVB = s_SHVB.log() * (-formula.exponent_A / 2)[:, None, None]
     return torch.cat([harmonic_SHVB, linear_SAVB[:, where.stop :]], 1)
@@ -178,12 +170,12 @@ def train_stack(
         device: where to compute.
         progress: is called with the fraction done.
     """
-    seeds, arms = spec.seeds, spec.stacked(hidden or data.x_ND.shape[1])
-    formula, x_ND, y_N = Formula.of(arms, device), data.x_ND.to(device), data.y_N.to(device)
+    seeds, data, inputs = spec.seeds, data.to(device), data.x_ND.shape[1]
+    formula = Formula.of(spec.arms, hidden or inputs, device)
     together, parts = STACK if device == "cpu" else len(seeds), []
     for start in range(0, len(seeds), together):
         some = slice(start, start + together)
-        network = initial_network(seeds[some], len(arms), data.classes, x_ND.shape[1], hidden)
+        network = initial_network(seeds[some], len(spec.arms), data.classes, inputs, hidden)
         network = network.map(lambda part: part.to(device).requires_grad_())
         parameters = [part for part in network if part is not None]
         optimizer = torch.optim.AdamW(parameters, lr=learning_rate, weight_decay=spec.weight_decay, fused=True)
@@ -191,8 +183,8 @@ def train_stack(
         rows_TSB = torch.stack(list(_batches(rows_SK[some], spec.batch_size, steps, streams(seeds[some])))).to(device)
 
         def losses(rows_SB: Tensor, network: Network = network) -> Tensor:
-            x_SBD = x_ND.index_select(0, rows_SB.flatten()).unflatten(0, rows_SB.shape)
-            return losses_of(stack_logits(network, formula, x_SBD), y_N[rows_SB])
+            batch = data.pick(rows_SB)
+            return losses_of(stack_logits(network, formula, batch.x_SBD), batch.y_SB)
 
         def watch(step: int, losses: Tensor, start: int = start) -> None:
             if (step + 1) % 50 == 0 or step + 1 == steps:
@@ -200,8 +192,8 @@ def train_stack(
 
         descend(rows_TSB, losses, optimizer, watch)
         parts.append(network.map(lambda part: part.detach().cpu()))
-    columns = iter(list(zip(*parts, strict=True)))
-    return parts[0].map(lambda first: torch.cat([part for part in next(columns) if part is not None]))
+    columns = zip(*parts, strict=True)
+    return Network(*(None if column[0] is None else torch.cat(column) for column in columns))  # type: ignore[arg-type]
 
 
 def _batches(rows_SK: Tensor, batch: int, steps: int, draws: Sequence[torch.Generator]) -> Iterator[Tensor]:

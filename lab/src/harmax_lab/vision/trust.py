@@ -16,36 +16,42 @@ distances are to the class means of the features of its own training images.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.analysis import bootstrap_interval, fit_temperature, paired_difference
+from harmax.analysis import Interval, bootstrap_interval, fit_temperature, paired_difference
 from harmax.data.images import IMAGES, Images, load_images
 from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
+from harmax_lab.ensemble.rows import orders, streams
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Cell, Context, Experiment
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Table, combinations, estimate, interval_columns, mean_of, places, tabulate
+from harmax_lab.kit.tables import Column, Table, combinations, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.mnist_training import Data, as_data, closest
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out, title_of
 from harmax_lab.vision.stacks import Arm, Network, StackSpec, train_stack
-from harmax_lab.vision.trust_measures import SCORES, detection_key, measure_calibration, measure_trust, reliability
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from harmax_lab.vision.trust_measures import (
+    SCORES,
+    Answers,
+    detection_key,
+    measure_calibration,
+    measure_trust,
+    reliability,
+)
 
 LAYER, MLP = BODIES = ("layer", "mlp")
 BODY_TITLES = {LAYER: "one layer", MLP: "hidden layer"}
 TRANSFORMS = {"rotated": "rotated by 90°", "noise": "noise", "permuted": "pixels permuted"}
-HARMONIC_ARM, STANDARD_ARM = (HARMONIC, 2.0), (STANDARD, 0.0)
-"""Head and factor of the arms that the claims compare: no bias in either, and the exponent of the authors' code."""
+HARMONIC_ARM, STANDARD_ARM = Arm(HARMONIC, 2.0), Arm(STANDARD)
+"""The arms that the claims compare: no bias in either, and the exponent of the authors' code."""
 MARGIN = 0.005  # of a calibration error, by which a head may be behind before it counts as worse
 TRAINING_SHARE = 0.85  # of a group's time, roughly
 SEED = 0  # of the sets that are made of the test images: the same for all runs
@@ -88,9 +94,9 @@ class TrustCell(Cell):
     seed: int
 
     @property
-    def arm(self) -> tuple[str, float]:
-        """Head and factor."""
-        return self.head, self.factor
+    def arm(self) -> Arm:
+        """Its head with the factor."""
+        return Arm(self.head, self.factor)
 
 
 def cells(spec: TrustSpec) -> list[TrustCell]:
@@ -106,23 +112,22 @@ def run_cells(spec: TrustSpec, group: Sequence[TrustCell], context: Context) -> 
     body, test = group[0].body, load_images(spec.known, "test")
     others = {name: as_data(load_images(name, "test")).x_ND for name in spec.datasets[1:]}
     train, outside = as_data(load_images(spec.known, "train")), {**others, **transformed(test)}
-    learnt_SK, held_SK = split(spec, len(train.y_N))
-    hidden = spec.hidden if body == MLP else None
-    arms = spec.stacked(hidden or train.x_ND.shape[1])
+    learned_SK, held_SK = split(spec, len(train.y_N))
+    steps, hidden = (spec.mlp_steps, spec.hidden) if body == MLP else (spec.layer_steps, None)
     network = train_stack(
         spec,
         train,
-        learnt_SK,
-        steps=spec.mlp_steps if body == MLP else spec.layer_steps,
+        learned_SK,
+        steps=steps,
         learning_rate=spec.learning_rate,
         hidden=hidden,
         progress=lambda fraction: context(TRAINING_SHARE * fraction, f"{spec.known}, {body}"),
     )
     for done, cell in enumerate(group):
         context(TRAINING_SHARE + (1 - TRAINING_SHARE) * done / len(group), cell.name)
-        seed, arm = spec.seeds.index(cell.seed), spec.arms.index(cell.arm)
-        rows = learnt_SK[seed], held_SK[seed]
-        yield cell, _result_of(network.one(seed, arm), arms[arm], train, rows, as_data(test), outside)
+        seed, one = spec.seeds.index(cell.seed), spec.arms.index(cell.arm)
+        rows = learned_SK[seed], held_SK[seed]
+        yield cell, _result_of(network.one(seed, one), cell.arm, train, rows, as_data(test), outside)
 
 
 def transformed(images: Images) -> dict[str, Tensor]:
@@ -142,7 +147,7 @@ def split(spec: TrustSpec, images: int) -> tuple[Tensor, Tensor]:
     """Return numbers of the training images that each seed learns from and holds out, (S, K) each."""
     if not 0 < spec.held_out < images:
         raise ValueError(f"`held_out` must be 1 to {images - 1} of {images} images, got {spec.held_out}; take others.")
-    order_SN = torch.stack([torch.randperm(images, generator=torch.Generator().manual_seed(s)) for s in spec.seeds])
+    order_SN = orders(images, streams(spec.seeds))
     return order_SN[:, spec.held_out :], order_SN[:, : spec.held_out]
 
 
@@ -150,31 +155,28 @@ def _result_of(
     network: Network, arm: Arm, train: Data, rows: tuple[Tensor, Tensor], test: Data, others: Mapping[str, Tensor]
 ) -> CellResult:
     """Measure calibration, before and after a temperature, and the scores of outside sets, rows (N, D) by name."""
-    learnt_K, held_K = rows
-    x_KF, y_K = network.features(train.x_ND[learnt_K]), train.y_N[learnt_K]
+    learned_K, held_K = rows
+    x_KF, y_K = network.features(train.x_ND[learned_K]), train.y_N[learned_K]
     means_VF = torch.stack([x_KF[y_K == label].mean(0) for label in range(train.classes)])
     prototypes_VF = network.weight_SAVF if arm.head == HARMONIC else means_VF
 
-    def answers(x_ND: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    def answers(x_ND: Tensor) -> Answers:
         x_NF = network.features(x_ND)
-        return network.logits(arm, x_NF).double().numpy(), squared_distance(x_NF, prototypes_VF).sqrt().numpy()
+        distances_NV = squared_distance(x_NF, prototypes_VF).sqrt().numpy()
+        return Answers(network.logits(arm, x_NF).double().numpy(), distances_NV)
 
-    labels_N = test.y_N.numpy()
-    logits_NV, distances_NV = answers(test.x_ND)
-    outside = {name: answers(x_ND) for name, x_ND in others.items()}
-    temperature = fit_temperature(answers(train.x_ND[held_K])[0], train.y_N[held_K].numpy())
-    scaled = measure_calibration(logits_NV / temperature, labels_N)
-    arrays: dict[str, np.ndarray] = {}
-    for name, z_NV in (("trained", logits_NV), ("scaled", logits_NV / temperature)):
-        arrays |= {f"{name}_{part}": found for part, found in reliability(z_NV, labels_N).items() if part != "edges"}
-    trust = measure_trust(
-        logits_NV,
-        labels_N,
-        outside={name: found[0] for name, found in outside.items()},
-        distances_NC=distances_NV,
-        outside_distances={name: found[1] for name, found in outside.items()},
-    )
+    labels_N, known = test.y_N.numpy(), answers(test.x_ND)
+    temperature = fit_temperature(answers(train.x_ND[held_K]).logits_NC, train.y_N[held_K].numpy())
+    states = {"trained": known.logits_NC, "scaled": known.logits_NC / temperature}
+    arrays = {
+        f"{state}_{part}": found
+        for state, logits_NV in states.items()
+        for part, found in reliability(logits_NV, labels_N).items()
+        if part != "edges"
+    }
+    trust = measure_trust(known, labels_N, {name: answers(x_ND) for name, x_ND in others.items()})
     metrics = {**trust, "temperature": temperature}
+    scaled = measure_calibration(states["scaled"], labels_N)
     metrics |= {f"scaled_{name}": value for name, value in scaled.items() if name != "accuracy"}
     if arm.head == HARMONIC:
         metrics["closest"] = closest(network.features(test.x_ND), network.weight_SAVF)
@@ -194,33 +196,37 @@ def measure(spec: TrustSpec, cell: TrustCell, result: CellResult) -> dict[str, f
     }
 
 
-def _in_each_body(words: str, compare: Judge) -> Judge:
-    def judge(results: Results) -> Finding:
-        found = {body: compare(own) for body, own in results.groups("body").items()}
-        each = listed({f"{BODY_TITLES[body]}:": one.sentence for body, one in found.items()})
-        numbers = {f"{body}_{name}": value for body, one in found.items() for name, value in one.numbers.items()}
-        return Finding(both(*(one.holds for one in found.values())), f"{words}, {each}.", numbers)
-
-    return judge
+def _in_each_body(words: str, compare: Judge, results: Results) -> Finding:
+    found = {body: compare(own) for body, own in results.groups("body").items()}
+    each = listed({f"{BODY_TITLES[body]}:": one.sentence for body, one in found.items()})
+    numbers = {f"{body}_{name}": value for body, one in found.items() for name, value in one.numbers.items()}
+    return Finding(both(*(one.holds for one in found.values())), f"{words}, {each}.", numbers)
 
 
-def _compare_areas(results: Results, *compared: tuple[tuple[str, float], str]) -> Finding:
-    pairs = {
-        name: [results.where(arm=arm).metric(detection_key(name, score, "auroc")).values for arm, score in compared]
-        for name in (ALL, *results.spec.outside)
+Side = tuple[Arm, str]  # an arm and one of its metrics
+
+
+def _pair(results: Results, *compared: Side) -> tuple[float, float, Interval]:
+    """Return the means over seeds of two sides, and the interval of their paired difference."""
+    one, two = (results.where(arm=arm).metric(metric).values for arm, metric in compared)
+    return float(np.mean(one)), float(np.mean(two)), paired_difference(one, two, statistic="mean").difference
+
+
+def _compare_areas(compared: Sequence[Side], results: Results) -> Finding:
+    found = {
+        outside: _pair(results, *((arm, detection_key(outside, score, "auroc")) for arm, score in compared))
+        for outside in (ALL, *results.spec.outside)
     }
-    found = {name: paired_difference(*pair, statistic="mean").difference for name, pair in pairs.items()}
-    (one, two), apart = (float(np.mean(side)) for side in pairs[ALL]), found.pop(ALL)
-    each = ", ".join(f"{name} {difference.estimate:+.3f}" for name, difference in found.items())
+    one, two, apart = found.pop(ALL)
+    each = ", ".join(f"{name} {difference.estimate:+.3f}" for name, (_, _, difference) in found.items())
     numbers = {"first": one, "second": two, "difference": apart}
-    numbers |= {f"{name}_difference": difference for name, difference in found.items()}
+    numbers |= {f"{name}_difference": difference for name, (_, _, difference) in found.items()}
     return Finding(apart.above(0), f"{one:.3f} against {two:.3f}, {signed(apart, 3)} ({each})", numbers)
 
 
-def _compare_errors(results: Results, metric: str) -> Finding:
-    sides = [results.where(arm=arm) for arm in (HARMONIC_ARM, STANDARD_ARM)]
-    (one, two), right = ([float(np.mean(s.metric(name).values)) for s in sides] for name in (metric, "accuracy"))
-    apart = paired_difference(*(side.metric(metric).values for side in sides), statistic="mean").difference
+def _compare_errors(compared: Sequence[Side], results: Results) -> Finding:
+    one, two, apart = _pair(results, *compared)
+    right = _pair(results, *((arm, "accuracy") for arm, _ in compared))
     return Finding(
         below(apart, MARGIN),
         f"{100 * one:.2f} against {100 * two:.2f} %, {signed(apart, scale=100)} points (accuracy "
@@ -229,31 +235,27 @@ def _compare_errors(results: Results, metric: str) -> Finding:
     )
 
 
-_BY_SEEDS = "paired by seed, with one layer and with a hidden one"
-
-
-def _claim(name: str, statement: str, arms: tuple[tuple[str, float], ...], judge: Judge) -> Claim:
+def _claim(name: str, statement: str, words: str, compare: Callable[..., Finding], *compared: Side) -> Claim:
     return Claim(
         name,
-        statement,
+        f"{statement}, paired by seed, with one layer and with a hidden one.",
         "Not reported: the paper measures neither calibration nor outliers.",
         control=True,
-        needs=where(dataset="mnist", arm=arms),
-        judge=judge,
+        needs=where(dataset="mnist", arm=tuple(arm for arm, _ in compared)),
+        judge=partial(_in_each_body, words, partial(compare, compared)),
         enough=at_least(layer_steps=TrustSpec.layer_steps, mlp_steps=TrustSpec.mlp_steps, seeds=LEAST_SEEDS),
     )
 
 
-def _separates(name: str, words: str, *compared: tuple[tuple[str, float], str]) -> Claim:
-    rule = f"The mean AUROC over the outside sets is higher: the interval of the difference is above 0, {_BY_SEEDS}."
-    judge = _in_each_body("Mean AUROC", lambda results: _compare_areas(results, *compared))
-    return _claim(name, f"{words} {rule}", tuple(arm for arm, _ in compared), judge)
+def _separates(name: str, statement: str, *compared: Side) -> Claim:
+    rule = "The mean AUROC over the outside sets is higher: the interval of the difference is above 0"
+    return _claim(name, f"{statement} {rule}", "Mean AUROC", _compare_areas, *compared)
 
 
-def _calibrates(name: str, words: str, metric: str) -> Claim:
-    rule = f"Its error is at most 0.5 points higher: the interval of the difference is below that, {_BY_SEEDS}."
-    judge = _in_each_body("Calibration error", lambda results: _compare_errors(results, metric))
-    return _claim(name, f"{words} {rule}", (HARMONIC_ARM, STANDARD_ARM), judge)
+def _calibrates(name: str, statement: str, metric: str) -> Claim:
+    rule = "Its error is at most 0.5 points higher: the interval of the difference is below that"
+    compared = (HARMONIC_ARM, metric), (STANDARD_ARM, metric)
+    return _claim(name, f"{statement} {rule}", "Calibration error", _compare_errors, *compared)
 
 
 _DISTANCE = (HARMONIC_ARM, "nearest_distance")
@@ -319,43 +321,36 @@ def tables(results: Results) -> list[Table]:
     """Tabulate calibration and detection of every body and arm."""
     spec, head = results.spec, {"head": lambda at: arm_label(*at.arm)}
 
-    def scored(at: Any, kind: str) -> Any:
-        return results.where(body=at.body, arm=at.arm).metric(detection_key(at.outside, at.score, kind)).mean()
+    def scored(kind: str) -> Callable[[Any], Interval | None]:
+        own = results.where
+        return lambda at: own(body=at.body, arm=at.arm).metric(detection_key(at.outside, at.score, kind)).mean()
 
-    def errors(before: str, after: str) -> dict[str, Callable[[Any], Any]]:
+    def errors(before: str, after: str) -> dict[str, Column]:
         single = {f"{name}{after}": estimate(mean_of(before + name.lower())) for name in ("NLL", "Brier")}
         return {**interval_columns(f"ECE{after}", mean_of(f"{before}ece")), **single}
 
-    return [
-        tabulate(
-            "Calibration, means over seeds",
-            places(results, body=BODIES, arm=spec.arms),
-            {
-                "body": lambda at: BODY_TITLES[at.body],
-                **head,
-                "seeds": lambda at: len(at.own),
-                "accuracy": estimate(mean_of("accuracy")),
-                **errors("", ""),
-                "temperature": estimate(mean_of("temperature")),
-                **errors("scaled_", " scaled"),
-            },
-        ),
-        *(
-            tabulate(
-                f"Outside images, {BODY_TITLES[body]}: AUROC, and FPR at 95 % TPR, means over seeds",
-                combinations(body=[body], outside=spec.outside, score=SCORES, arm=spec.arms),
-                {
-                    "outside": lambda at: _outside_title(at.outside),
-                    "score": lambda at: SCORES[at.score],
-                    **head,
-                    **interval_columns("AUROC", lambda at: scored(at, "auroc")),
-                    **interval_columns("FPR", lambda at: scored(at, "fpr95")),
-                },
-            )
-            for body in BODIES
-        ),
-        left_out(spec),
-    ]
+    calibration = {
+        "body": lambda at: BODY_TITLES[at.body],
+        **head,
+        "seeds": lambda at: len(at.own),
+        "accuracy": estimate(mean_of("accuracy")),
+        **errors("", ""),
+        "temperature": estimate(mean_of("temperature")),
+        **errors("scaled_", " scaled"),
+    }
+    detection = {
+        "outside": lambda at: _outside_title(at.outside),
+        "score": lambda at: SCORES[at.score],
+        **head,
+        **interval_columns("AUROC", scored("auroc")),
+        **interval_columns("FPR", scored("fpr95")),
+    }
+    found = [tabulate("Calibration, means over seeds", places(results, body=BODIES, arm=spec.arms), calibration)]
+    for body in BODIES:
+        title = f"Outside images, {BODY_TITLES[body]}: AUROC, and FPR at 95 % TPR, means over seeds"
+        rows = combinations(body=[body], outside=spec.outside, score=SCORES, arm=spec.arms)
+        found.append(tabulate(title, rows, detection))
+    return [*found, left_out(spec)]
 
 
 STATES = {"trained": "as trained", "scaled": "after a temperature"}
@@ -364,35 +359,19 @@ MARKERS = {HARMONIC: "o", STANDARD: "D", BIASED: "s"}
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw reliability diagrams and the areas under the ROC curves of all scores."""
-    spec = results.spec
     if not results:
         return {}
-    pale = {(HARMONIC, factor) for factor in spec.factors} - {(HARMONIC, max(spec.factors))}
-    colors = {arm: HEAD_STYLES["harmonic_amsgrad" if arm in pale else arm[0]].color for arm in spec.arms}
-    return {
-        "trust_reliability": Picture(
-            _draw_reliability(results, colors),
-            f"Accuracy minus confidence against confidence on the test images of {title_of(spec.known)}, in 15 bins "
-            "with equal numbers of images, mean over seeds; bands are 95 % bootstrap intervals over seeds. On the "
-            "dashed line a classifier is right as often as it says; below it, it is too sure. Right: logits divided by "
-            "a temperature fitted on held-out training images. Numbers: mean calibration errors, in points.",
-        ),
-        "trust_detection": Picture(
-            _draw_detection(results, colors),
-            f"How well each score separates outside images from the test images of {title_of(spec.known)}: area under "
-            "the ROC curve (0.5 is chance, dashed; below it outside images look better known than known ones), mean "
-            "over seeds with its 95 % bootstrap interval. Distances are to the centers of a harmonic head; for "
-            "cross-entropy to the class means of its features. For one layer these are the pixels themselves, so both "
-            "linear heads have the same distances.",
-        ),
-    }
+    factors = results.spec.factors
+    pale = {Arm(HARMONIC, factor) for factor in factors if factor < max(factors)}
+    colors = {arm: HEAD_STYLES["harmonic_amsgrad" if arm in pale else arm.head].color for arm in results.spec.arms}
+    return {"trust_reliability": _reliability(results, colors), "trust_detection": _detection(results, colors)}
 
 
-def _handles(colors: Mapping[Any, str]) -> list[Any]:
-    return [drawing.mark_handle(arm_label(*arm), MARKERS[arm[0]], color) for arm, color in colors.items()]
+def _handles(colors: Mapping[Arm, str]) -> list[Any]:
+    return [drawing.mark_handle(arm_label(*arm), MARKERS[arm.head], color) for arm, color in colors.items()]
 
 
-def _draw_reliability(results: Results, colors: Mapping[Any, str]) -> "Figure":
+def _reliability(results: Results, colors: Mapping[Arm, str]) -> Picture:
     figure, panels = drawing.facets(
         BODY_TITLES,
         STATES,
@@ -405,7 +384,8 @@ def _draw_reliability(results: Results, colors: Mapping[Any, str]) -> "Figure":
     )
     for (body, state), axes in panels.items():
         axes.axhline(0, color="#777777", linestyle="--", linewidth=1)
-        for arm, color in colors.items():
+        axes.text(0.015, 0.93, "ECE", fontsize=8, transform=axes.transAxes)
+        for place, (arm, color) in enumerate(colors.items()):
             own = results.where(body=body, arm=arm)
             sides = [own.array(f"{state}_{name}").values for name in ("confidence", "accuracy")]
             if not sides[0]:
@@ -413,23 +393,24 @@ def _draw_reliability(results: Results, colors: Mapping[Any, str]) -> "Figure":
             confidence, accuracy = map(np.stack, sides)
             used = np.isfinite(confidence).all(0)  # equal confidences stay together, so that a bin may be empty
             gaps = [bootstrap_interval(100 * column, statistic="mean") for column in (accuracy - confidence)[:, used].T]
-            x, (middle, lows, highs) = 100 * confidence.mean(0)[used], np.array(gaps).T
-            axes.plot(x, middle, color=color, marker=MARKERS[arm[0]], markersize=3.5, linewidth=1.4)
-            axes.fill_between(x, lows, highs, color=color, alpha=0.18, linewidth=0)
+            look: Any = {"color": color, "marker": MARKERS[arm.head], "markersize": 3.5, "linewidth": 1.4}
+            drawing.draw_ranges(axes, 100 * confidence.mean(0)[used], gaps, **look)
+            error = np.mean(own.metric("ece" if state == "trained" else "scaled_ece").values)
+            x, words = 0.09 + 0.1 * place, f"{100 * error:.2f}"
+            axes.text(x, 0.93, words, color=color, fontsize=8, transform=axes.transAxes)
     for body in BODIES:
-        first = panels[body, "trained"]
-        low, high = first.get_ylim()
-        first.set_ylim(low, high + 0.12 * (high - low))  # room for the errors
-    for (body, state), axes in panels.items():
-        axes.text(0.015, 0.93, "ECE", fontsize=8, transform=axes.transAxes)
-        for place, (arm, color) in enumerate(colors.items()):
-            if found := results.where(body=body, arm=arm).metric("ece" if state == "trained" else "scaled_ece").values:
-                words, x = f"{100 * np.mean(found):.2f}", 0.09 + 0.1 * place
-                axes.text(x, 0.93, words, color=color, fontsize=8, transform=axes.transAxes)
-    return figure
+        low, high = panels[body, "trained"].get_ylim()
+        panels[body, "trained"].set_ylim(low, high + 0.12 * (high - low))  # room for the errors
+    return Picture(
+        figure,
+        f"Accuracy minus confidence against confidence on the test images of {title_of(results.spec.known)}, in 15 "
+        "bins with equal numbers of images, mean over seeds; bands are 95 % bootstrap intervals over seeds. On the "
+        "dashed line a classifier is right as often as it says; below it, it is too sure. Right: logits divided by a "
+        "temperature fitted on held-out training images. Numbers: mean calibration errors, in points.",
+    )
 
 
-def _draw_detection(results: Results, colors: Mapping[Any, str]) -> "Figure":
+def _detection(results: Results, colors: Mapping[Arm, str]) -> Picture:
     outside = {name: _outside_title(name) for name in results.spec.outside}
     figure, panels = drawing.facets(
         BODY_TITLES,
@@ -447,12 +428,19 @@ def _draw_detection(results: Results, colors: Mapping[Any, str]) -> "Figure":
                 found = results.where(body=body, arm=arm).metric(detection_key(name, score, "auroc")).mean()
                 if found is not None:
                     at = row + 0.17 * (place - (len(colors) - 1) / 2)
-                    drawing.draw_interval(axes, found, at, color, marker=MARKERS[arm[0]], markersize=5)
+                    drawing.draw_interval(axes, found, at, color, marker=MARKERS[arm.head], markersize=5)
         # The whole scale: a score that ranks outside images above known ones must not fall off it.
         axes.set(title=outside[name], xlim=(-0.03, 1.03))
         axes.set_yticks(range(len(SCORES)), list(SCORES.values()))
     panels[LAYER, next(iter(outside))].invert_yaxis()
-    return figure
+    return Picture(
+        figure,
+        f"How well each score separates outside images from the test images of {title_of(results.spec.known)}: area "
+        "under the ROC curve (0.5 is chance, dashed; below it outside images look better known than known ones), mean "
+        "over seeds with its 95 % bootstrap interval. Distances are to the centers of a harmonic head; for "
+        "cross-entropy to the class means of its features. For one layer these are the pixels themselves, so both "
+        "linear heads have the same distances.",
+    )
 
 
 SPECS = {

@@ -1,8 +1,9 @@
 """How far a classifier's answers can be trusted, as numbers: calibration, and separating outliers from known images."""
 
-# N known images, M images of an outside set, C classes
+# N images, M images of an outside set, C classes
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,46 +29,37 @@ SCORES = {
 """Titles of the scores that may separate outliers, in the order of tables and figures."""
 
 
-def measure_trust(
-    logits_NC: np.ndarray,
-    labels_N: np.ndarray,
-    *,
-    outside: Mapping[str, np.ndarray],
-    distances_NC: np.ndarray | None = None,
-    outside_distances: Mapping[str, np.ndarray] | None = None,
-) -> dict[str, float]:
+class Answers(NamedTuple):
+    """What a classifier makes of some images."""
+
+    logits_NC: np.ndarray
+    distances_NC: np.ndarray | None = None
+    """To every center, where the head has centers."""
+
+
+def measure_trust(known: Answers, labels_N: np.ndarray, outside: Mapping[str, Answers]) -> dict[str, float]:
     """Return the calibration of a classifier, and how well its scores separate outside sets from known images.
 
     Args:
-        logits_NC: of known images that were not trained on, (N, C); their softmax is the probabilities.
+        known: to images that were not trained on.
         labels_N: their true classes, (N,).
-        outside: by the name of an outside set, its logits, (M, C).
-        distances_NC: to every center, (N, C), where the head has centers.
-        outside_distances: the same for every outside set, (M, C).
+        outside: to each outside set, by its name.
 
     Returns:
         `measure_calibration`, and for every outside set and score, by `detection_key`, the area under the ROC curve
         ("auroc"), and the share of outside images that pass where 95 % of the known ones do ("fpr95").
 
     >>> inside, far = np.log([[0.9, 0.1], [0.2, 0.8]]), np.log([[0.5, 0.5], [0.4, 0.6]])
-    >>> found = measure_trust(inside, np.array([0, 1]), outside={"noise": far})
+    >>> found = measure_trust(Answers(inside), np.array([0, 1]), {"noise": Answers(far)})
     >>> found["accuracy"], found["noise.max_softmax.auroc"], found["noise.max_softmax.fpr95"]
     (1.0, 1.0, 0.0)
     """
-    if (distances_NC is None) != (outside_distances is None):
-        raise ValueError("`distances_NC` and `outside_distances` must come together, got one; pass both or neither.")
-    far = outside_distances or {}
-    if distances_NC is not None and far.keys() != outside.keys():
-        raise ValueError(
-            f"`outside_distances` must have the sets of `outside` ({', '.join(outside)}), got {', '.join(far)}; "
-            "measure the same images."
-        )
-    found = measure_calibration(logits_NC, labels_N)
-    for scores, known, others in ((LOGIT_SCORES, logits_NC, outside), (DISTANCE_SCORES, distances_NC, far)):
-        for score, of in scores.items() if known is not None else ():
-            inside_N = of(known)
-            for name, values_MC in others.items():
-                outside_M = of(values_MC)
+    found = measure_calibration(known.logits_NC, labels_N)
+    for part, scores in enumerate((LOGIT_SCORES, DISTANCE_SCORES)):
+        for score, of in scores.items() if known[part] is not None else ():
+            inside_N = of(known[part])
+            for name, answers in outside.items():
+                outside_M = of(answers[part])
                 found[detection_key(name, score, "auroc")] = auroc(inside_N, outside_M)
                 found[detection_key(name, score, "fpr95")] = fpr_at_tpr(inside_N, outside_M, 0.95)
     return found

@@ -1,4 +1,4 @@
-"""Where work runs: `run` opens an experiment's folder and gives the pending cells to an engine."""
+"""Running experiments: `run` opens the run folder of an experiment and gives the pending cells to an engine."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
@@ -9,18 +9,19 @@ from typing import Any, NamedTuple
 from harmax.environment import choose_device
 from harmax.errors import needs, unknown
 from harmax_lab.kit.engine import local, ray
-from harmax_lab.kit.engine.ledger import Event
+from harmax_lab.kit.engine.ledger import Event, Ledger
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import Run
+from harmax_lab.kit.writer import RunWriter
 
 
 class Engine(NamedTuple):
-    """Where work runs."""
+    """One way to run cells."""
 
-    execute: Callable[..., None]
-    """Runs cells, as `local.execute` does."""
+    execute: Callable[[Ledger[Any, Any], Any], None]
+    """Runs the cells of a ledger on a device."""
     choose_device: Callable[[str | None], str | None]
-    """Returns the device that is asked for, or the best one; raises where the engine cannot have it."""
+    """Returns the device that is asked for, or the best one; raises if the engine does not have it."""
 
 
 ENGINES: dict[str, Engine] = {
@@ -46,69 +47,66 @@ def run(
 ) -> Run:
     """Run an experiment, or what is left of it, and return its run folder.
 
-    Finished cells are read, not computed again; failed ones are tried again. An interrupt leaves a folder from
-    which the same call goes on. An experiment that only judges and draws another's runs has those finished first.
+    Finished cells are read, not computed again. Failed cells are tried again. After an interrupt the same call
+    continues the run. A view has the cells of its source finished first.
 
     Args:
         experiment: one of `EXPERIMENTS`, or one of your own.
         engine: a name in `ENGINES`.
-        seeds: other seeds than the profile's; a number stands for 0, 1, ...
+        seeds: replaces the seeds of the profile; a number stands for 0, 1, ...
         smoke: short for `profile="smoke"`.
         profile: "smoke", "quick" (the default) or "full".
-        folder: where run folders live.
-        device: where to compute, "cpu", "cuda" or "cuda:1"; None: cuda where there is one and the experiment uses it
-            (with Ray, in the cluster).
-        cells: only cells with these fields ("dataset=cifar10,stage=final"; * stands for anything). Several processes
-            can share one run this way, each with a part of its own.
+        folder: the folder of all runs.
+        device: "cpu", "cuda" or "cuda:1"; None: cuda if the experiment uses it and this machine (or Ray's cluster)
+            has one.
+        cells: run only cells with these fields ("dataset=cifar10,stage=final"; * stands for anything), so that several
+            processes can share one run.
         retry: whether cells that failed before are tried again.
-        progress: called with an `Event` whenever the run has moved on.
+        progress: called with an `Event` whenever something is done.
     """
     if smoke and profile not in (None, "smoke"):
         raise ValueError(f"`profile` must be 'smoke' or None with `smoke=True`, got {profile!r}; give one of the two.")
     with needs("run"):
-        import safetensors  # noqa: F401  (before the work, not after the first cell of it)
+        import safetensors  # noqa: F401  (a missing package must show before the work)
     if engine not in ENGINES:
         raise ValueError(unknown("engine", engine, ENGINES))
     profile = "smoke" if smoke else profile or "quick"
-    spec = experiment.resolve(profile, seeds)
     place = device_for(experiment, device, engine)
-    if experiment.source is not None:
-        run(
-            experiment.source,
-            engine=engine,
-            seeds=seeds,
-            profile=profile,
-            folder=folder,
-            device=device,
-            cells=cells,
-            retry=retry,
-            progress=progress,
-        )
-    result = Run.create(
-        folder,
-        experiment=experiment.name,
-        version=experiment.version,
-        profile=profile,
-        spec=asdict(spec),
-        cells={cell.name: asdict(cell) for cell in experiment.cells(spec)},
-        overrides={} if seeds is None else {"seeds": spec.seeds},
-        source=experiment.source_key(spec),
-    )
-    if experiment.source is None:
-        wanted = matching(result.cells, cells)
-        names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
-        if names:
-            ENGINES[engine].execute(
-                experiment, spec, result, names, device=place, progress=progress or (lambda event: None)
-            )
-        if not result.pending:
-            result.drop_partial()
-    result.write_summary(experiment.summary_of(result))
+    spec = experiment.resolve(profile, seeds)
+    overrides = {} if seeds is None else {"seeds": spec.seeds}
+    trained = experiment.source or experiment
+    result = _open(trained, folder, profile, spec, overrides)
+    wanted = matching(result.cells, cells)
+    names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
+    if names:
+        ENGINES[engine].execute(Ledger(trained, spec, result, names, progress or (lambda event: None)), place)
+    if not result.pending:
+        result.drop_partial()
+    result.write_summary(trained.summary_of(result))
+    if trained is not experiment:
+        result = _open(experiment, folder, profile, spec, overrides)
+        result.write_summary(experiment.summary_of(result))
     return result
 
 
+def _open(
+    experiment: Experiment[Any, Any], folder: Path | str, profile: str, spec: Any, overrides: dict[str, Any]
+) -> RunWriter:
+    config = {
+        "experiment": experiment.name,
+        "version": experiment.version,
+        "profile": profile,
+        "spec": asdict(spec),
+        "overrides": overrides,
+        "cells": {cell.name: asdict(cell) for cell in experiment.cells(spec)},
+    }
+    if experiment.source is not None:
+        config["source"] = experiment.source_key(spec)
+    return RunWriter(folder, config)
+
+
 def matching(names: Collection[str], pattern: str | None) -> set[str]:
-    """Return the names of the cells that have all fields of a pattern, in which * stands for anything.
+    """Return the names of the cells that have all fields of a pattern. In a pattern * stands for anything.
 
     >>> sorted(matching(["task=lattice,seed=1", "task=lattice,seed=10"], "seed=1"))
     ['task=lattice,seed=1']
@@ -124,7 +122,7 @@ def matching(names: Collection[str], pattern: str | None) -> set[str]:
 
 
 def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str | None:
-    """Return where an experiment computes; None where the engine decides later. Raise where it cannot."""
+    """Return the device for an experiment, or None if the engine chooses it later; raise if there is none."""
     device = ENGINES[engine].choose_device(wanted)
     if experiment.accelerated or device == "cpu":
         return device

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from harmax_lab.kit.experiment import Cell, Experiment, Spec
-from harmax_lab.kit.store import CellResult, Run
+from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.writer import RunWriter
 
 S = TypeVar("S", bound=Spec)
 C = TypeVar("C", bound=Cell)
@@ -14,7 +15,7 @@ C = TypeVar("C", bound=Cell)
 
 @dataclass(frozen=True)
 class Event:
-    """How far a run is: cells finished, failed and in total, the fraction done, and what happens now."""
+    """Progress of a run: numbers of finished, failed and all cells, the fraction that is done, and a short message."""
 
     experiment: str
     done: int
@@ -30,97 +31,100 @@ class Ledger(Generic[S, C]):
     Args:
         experiment: what is run.
         spec: its settings.
-        run: where results go.
+        run: where results are stored.
         names: the cells to run.
-        progress: called with an `Event` whenever the run has moved on.
+        progress: called with an `Event` whenever something is done.
     """
 
     def __init__(
         self,
         experiment: Experiment[S, C],
         spec: S,
-        run: Run,
+        run: RunWriter,
         names: Collection[str],
         progress: Callable[[Event], None],
     ) -> None:
-        self.experiment, self.run, self._progress = experiment, run, progress
+        self.experiment, self.spec, self.run, self._progress = experiment, spec, run, progress
         everything = experiment.cells(spec)
         self.groups = experiment.groups(cell for cell in everything if cell.name in names)
-        """Cells that are to be computed together."""
+        """Cells to run that are to be computed together."""
         whole = experiment.groups(everything)
-        self._members = {repr(experiment.group(group[0])): {cell.name for cell in group} for group in whole}
+        self._members = {self._key(group): {cell.name for cell in group} for group in whole}
         self.done, self.failed = len(run.done), 0
         self._settled, self._total = self.done, self.done + len(names)
         self._open: list[Part[C]] = []
 
+    def _key(self, cells: Sequence[C]) -> str:
+        return repr(self.experiment.group(cells[0]))
+
     def open(self, cells: Sequence[C]) -> "Part[C]":
-        """Begin some cells of one group."""
-        key = repr(self.experiment.group(cells[0]))
+        """Begin to compute some cells of one group."""
+        key = self._key(cells)
         part = Part(self, cells, key, others=self._members[key] - {cell.name for cell in cells})
         self._open.append(part)
-        self.tell(cells[0].name)
+        self.report(cells[0].name)
         return part
 
     def settle(self, part: "Part[C]") -> None:
-        """Close a part, whether its cells finished or failed."""
+        """Count a part whose cells have all finished or failed."""
         self._open.remove(part)
         self._settled += part.size
-        self.tell("")
+        self.report("")
 
-    def tell(self, message: str) -> None:
-        """Report how far the run is."""
+    def report(self, message: str) -> None:
+        """Report the progress of the run."""
         within = sum(part.fraction * part.size for part in self._open)
         fraction = min(1.0, (self._settled + within) / self._total) if self._total else 1.0
         self._progress(Event(self.experiment.name, self.done, self.failed, self._total, fraction, message))
 
 
 class Part(Generic[C]):
-    """Cells of one group that are computed together; end the part with `close` or `fail`."""
+    """Cells of one group that are computed together. End the part with `close` or `fail`."""
 
     def __init__(self, ledger: Ledger[S, C], cells: Sequence[C], key: str, *, others: set[str]) -> None:
-        self._ledger, self._key, self._others = ledger, key, others
+        self.ledger, self._key, self._others = ledger, key, others
         self._missing, self._name = {cell.name for cell in cells}, cells[0].name
         self.size, self.fraction = len(cells), 0.0
         self.scratch = ledger.run.partial(key)
-        """A folder for partial state, which all parts of a group share."""
+        """The folder for partial state, which all parts of a group share."""
 
     def report(self, fraction: float, message: str = "", /) -> None:
-        """Report how far these cells are."""
+        """Report the progress of these cells."""
         self.fraction = fraction
-        self._ledger.tell(message or self._name)
+        self.ledger.report(message or self._name)
 
     def store(self, name: str, result: CellResult, seconds: float) -> None:
         """Store one cell."""
-        self._ledger.run.write(name, result, seconds=seconds)
+        self.ledger.run.write(name, result, seconds=seconds)
         self._missing.discard(name)
-        self._ledger.done += 1
+        self.ledger.done += 1
 
     def close(self) -> None:
-        """End the part; a cell without a result has failed."""
+        """End the part. A cell without a result has failed."""
         if self._missing:
-            name = self._ledger.experiment.name
+            name = self.ledger.experiment.name
             self.fail(f"RuntimeError: `{name}` gave no result for the cells {sorted(self._missing)}.")
             return
-        # Not while another part, call or process has cells of the group to do.
-        if not (self._others and self._others & set(self._ledger.run.pending)):
-            self._ledger.run.drop_partial(self._key)
-        self._ledger.settle(self)
+        # Another part, call or process may still have to compute cells of the group.
+        if not (self._others and self._others & set(self.ledger.run.pending)):
+            self.ledger.run.drop_partial(self._key)
+        self.ledger.settle(self)
 
     def fail(self, error: str) -> None:
-        """End the part with an error: its cells without a result have failed."""
+        """End the part with an error. Its cells without a result have failed."""
         for name in sorted(self._missing):
-            self._ledger.run.fail(name, error)
-            self._ledger.failed += 1
-        self._ledger.settle(self)
+            self.ledger.run.fail(name, error)
+            self.ledger.failed += 1
+        self.ledger.settle(self)
 
 
 class Stopwatch:
-    """Seconds since the last cell. Of cells computed together the first one gets the time of all."""
+    """Measures seconds per cell. The time of cells that are computed together counts for the first of them."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     def __call__(self) -> float:
-        """Return the seconds, and start again from 0."""
+        """Return the seconds since the last call."""
         before, self._since = self._since, time.perf_counter()
         return self._since - before

@@ -1,29 +1,20 @@
-"""The engine without requirements: pending cells run in this process, one group after the other."""
+"""The engine that needs nothing else: cells run in this process, one group after the other."""
 
 import traceback
-from collections.abc import Callable, Collection
 
-from harmax_lab.kit.engine.ledger import C, Event, Ledger, S, Stopwatch
-from harmax_lab.kit.experiment import Context, Experiment
-from harmax_lab.kit.store import Run
+from harmax.environment import environment
+from harmax_lab.kit.engine.ledger import C, Ledger, S, Stopwatch
+from harmax_lab.kit.experiment import Context
 
 
-def execute(
-    experiment: Experiment[S, C],
-    spec: S,
-    run: Run,
-    names: Collection[str],
-    *,
-    device: str,
-    progress: Callable[[Event], None],
-) -> None:
-    """Run the named cells. A failure is recorded and the others go on; an interrupt keeps what is finished."""
-    run.record_environment(device)
-    ledger = Ledger(experiment, spec, run, names, progress)
+def execute(ledger: Ledger[S, C], device: str) -> None:
+    """Run cells. A failure is recorded and the other cells continue. An interrupt keeps what is finished."""
+    ledger.run.add_environment(environment(device))
     for group in ledger.groups:
         part, seconds = ledger.open(group), Stopwatch()
+        context = Context(part.scratch, device, part.report)
         try:
-            for cell, result in experiment.run_cells(spec, group, Context(part.scratch, device, part.report)):
+            for cell, result in ledger.experiment.run_cells(ledger.spec, group, context):
                 part.store(cell.name, result, seconds())
         except Exception:
             part.fail(traceback.format_exc())

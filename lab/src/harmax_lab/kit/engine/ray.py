@@ -3,10 +3,10 @@
     harmax run exponents --full --engine ray                     all GPUs of this machine, or all cores
     RAY_ADDRESS=auto harmax run mnist --full --engine ray        on a machine of a cluster: the cluster's
 
-A task has one GPU and its share of the cores, or one core. A group is one task, or several where the experiment says
-along what it may be cut (`Experiment.pieces`). Results come back to this process, which alone writes the run's folder,
-so machines need share nothing but an installed harmax. What a task keeps on its way is found again where the machines
-share the run's folder, and otherwise stays on the machine that had it.
+A task gets one GPU and its share of the cores, or one core. A group of cells is one task, or several if the experiment
+says how it may be split (`Experiment.pieces`). Tasks send their results to this process, and only this process writes
+to the run's folder. So machines need nothing in common but an installed harmax. If they also share the run's folder, a
+task finds the partial state of an earlier one. If not, partial state stays on the machine that wrote it.
 """
 
 import contextlib
@@ -17,26 +17,25 @@ import queue
 import threading
 import time
 import traceback
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from harmax.environment import cores, environment
 from harmax.errors import needs
-from harmax_lab.kit.engine.ledger import C, Event, Ledger, Part, S, Stopwatch
+from harmax_lab.kit.engine.ledger import C, Ledger, Part, S, Stopwatch
 from harmax_lab.kit.experiment import Context, Experiment
-from harmax_lab.kit.store import Run
 
-NEWS_EVERY = 0.5  # seconds between two words of progress from a task
-PATIENCE = 20.0  # seconds without a word from any task, after which that is told
+REPORT_EVERY = 0.5  # seconds between two progress reports of a task
+PATIENCE = 20.0  # seconds without a message from any task, after which the user is told
 
 
 class ClusterError(OSError):
-    """The machines of the cluster cannot do what is asked of them."""
+    """The machines of the cluster cannot run the cells."""
 
 
 class Slots(NamedTuple):
-    """How many tasks run at once, and what each of them has."""
+    """How many tasks run at once, and how many cores and GPUs each of them gets."""
 
     at_once: int
     cpus: int
@@ -44,7 +43,7 @@ class Slots(NamedTuple):
 
 
 def choose_device(wanted: str | None) -> str | None:
-    """Return the device that is wanted; None, for the best, is decided when the cluster's machines are known."""
+    """Return the wanted device. None (the best one) is decided once the machines of the cluster are known."""
     with needs("ray"):
         import ray  # noqa: F401
     if wanted not in (None, "cpu", "cuda"):
@@ -52,74 +51,56 @@ def choose_device(wanted: str | None) -> str | None:
     return wanted
 
 
-def execute(
-    experiment: Experiment[S, C],
-    spec: S,
-    run: Run,
-    names: Collection[str],
-    *,
-    device: str | None,
-    progress: Callable[[Event], None],
-) -> None:
-    """Run the cells of these names; a failure is recorded and the others go on, an interrupt keeps what is finished.
-
-    Args:
-        experiment: what to run.
-        spec: its settings.
-        run: where results go.
-        names: the cells to run.
-        device: "cpu", "cuda", or None: cuda where the cluster has one.
-        progress: called with an `Event` whenever there is something to tell.
-    """
+def execute(ledger: Ledger[S, C], device: str | None) -> None:
+    """Run cells, as `local.execute` does. Without a device, use cuda if the cluster has a GPU."""
     import ray
 
     with _connected():
         device = device or ("cuda" if any(_gpus(node) for node in ray.nodes()) else "cpu")
         slots = slots_for(device, ray.nodes())
-        remote: Any = ray.remote  # its types do not know all that it takes
+        remote: Any = ray.remote  # its types lack some of its arguments
         task = remote(
             num_cpus=slots.cpus,
             num_gpus=slots.gpus,
             max_retries=0,
-            # A task goes on when its last word was taken: what follows a result finds it stored, as in one process.
+            # A task waits until its last message is taken, so that a result is stored before the next cell begins.
             _generator_backpressure_num_objects=1,
         )(_work)
-        ledger = Ledger(experiment, spec, run, names, progress)
         active: dict[Any, Part[C]] = {}
-        waiting = parts_of(experiment, ledger.groups, slots.at_once)
+        waiting = parts_of(ledger.experiment, ledger.groups, slots.at_once)
         try:
             while True:
-                # Some ahead, so that none waits for this process; not all, which may be thousands.
+                # Some tasks ahead, so that no machine waits for this process, but not all: there may be thousands.
                 for cells in itertools.islice(waiting, 2 * slots.at_once - len(active)):
                     part = ledger.open(cells)
-                    scratch = part.scratch.absolute()
-                    active[task.remote(experiment, spec, cells, scratch, device, max(1, slots.cpus))] = part
+                    place = (part.scratch.absolute(), device, max(1, slots.cpus))
+                    active[task.remote(ledger.experiment, ledger.spec, cells, *place)] = part
                 if not active:
                     return
                 ready, _ = ray.wait(list(active), num_returns=1, timeout=PATIENCE)
                 if not ready:
-                    ledger.tell("no word from Ray's machines yet")
+                    ledger.report("no message from Ray's machines yet")
                 for stream in ready:
-                    if _take(stream, active[stream], run):
+                    if _take(stream, active[stream]):
                         del active[stream]
         finally:
-            _stop(active, run)
+            _stop(active)
 
 
-def _stop(active: dict[Any, Part[C]], run: Run) -> None:
-    """Take what has come, and end all tasks."""
+def _stop(active: dict[Any, Part[C]]) -> None:
+    """Take the messages that have arrived, and end all tasks."""
     import ray
 
     with contextlib.suppress(Exception, KeyboardInterrupt):
         ready, _ = ray.wait(list(active), num_returns=len(active), timeout=0) if active else ([], [])
         for stream in ready:
-            _take(stream, active[stream], run)
+            _take(stream, active[stream])
     for stream in active:
         ray.cancel(stream, force=True)
 
 
 def slots_for(device: str, nodes: Sequence[dict[str, Any]]) -> Slots:
-    """Return how many tasks a cluster's machines run at once; a machine may have lent no cores, for its GPUs alone.
+    """Return how many tasks a cluster runs at once. A machine may offer its GPUs and no cores.
 
     >>> big, small = ({"Alive": True, "Resources": {"CPU": 32.0, "GPU": gpus}} for gpus in (4.0, 2.0))
     >>> slots_for("cuda", [big, small])
@@ -129,15 +110,15 @@ def slots_for(device: str, nodes: Sequence[dict[str, Any]]) -> Slots:
     """
     alive = [node for node in nodes if node["Alive"]]
     if device == "cpu":
-        lent = int(sum(node["Resources"].get("CPU", 0) for node in alive))
-        if not lent:
-            raise ClusterError("a machine of the Ray cluster must lend a core for `device` cpu, got none; start one.")
-        return Slots(lent, 1, 0)
-    fitted = [node for node in alive if _gpus(node)]
-    if not fitted:
+        offered = int(sum(node["Resources"].get("CPU", 0) for node in alive))
+        if not offered:
+            raise ClusterError("a machine of the Ray cluster must offer a core for `device` cpu, got none; start one.")
+        return Slots(offered, 1, 0)
+    with_gpu = [node for node in alive if _gpus(node)]
+    if not with_gpu:
         raise ClusterError("a machine of the Ray cluster must have a GPU for `device` cuda, got none; take cpu.")
-    share = min(int(node["Resources"].get("CPU", 0) // _gpus(node)) for node in fitted)
-    return Slots(sum(map(_gpus, fitted)), share, 1)
+    share = min(int(node["Resources"].get("CPU", 0) // _gpus(node)) for node in with_gpu)
+    return Slots(sum(map(_gpus, with_gpu)), share, 1)
 
 
 def _gpus(node: dict[str, Any]) -> int:
@@ -145,7 +126,7 @@ def _gpus(node: dict[str, Any]) -> int:
 
 
 def parts_of(experiment: Experiment[S, C], groups: Sequence[list[C]], at_once: int) -> Iterator[list[C]]:
-    """Cut groups that may be cut into about as many equal parts as run at once, and never through a piece."""
+    """Split groups into about as many equal parts as run at once, but keep the cells of a piece together."""
     for group in groups:
         pieces: dict[Hashable, list[C]] = {}
         for cell in group:
@@ -156,80 +137,80 @@ def parts_of(experiment: Experiment[S, C], groups: Sequence[list[C]], at_once: i
         yield from parts
 
 
-def _take(stream: Any, part: Part[C], run: Run) -> bool:
-    """Take one word from a task; return whether it was the last."""
+def _take(stream: Any, part: Part[C]) -> bool:
+    """Take one message from a task; return whether it was the last."""
     import ray
 
     try:
         kind, *content = ray.get(next(stream))
     except StopIteration:
-        part.fail("RuntimeError: the task ended without a last word.")
+        part.fail("RuntimeError: the task ended without a last message.")
         return True
     except ray.exceptions.RayError:  # its process is gone
         part.fail(traceback.format_exc())
         return True
-    if kind == "environment":
-        run.add_environment(*content)
-    elif kind == "progress":
-        part.report(*content)
-    elif kind == "failed":
-        part.fail(*content)
-    elif kind == "done":
-        part.close()
-    else:
+    if kind == "result":
         name, result, seconds = content
         try:
             part.store(name, ray.cloudpickle.loads(result), seconds)
-        except Exception:  # that cannot be read here, or not be stored: the rest of these cells would not be either
+        except Exception:  # not readable here, or not storable: the other cells would fail in the same way
             part.fail(traceback.format_exc())
             ray.cancel(stream, force=True)
             return True
+        return False
+    handlers: dict[str, Callable[..., None]] = {
+        "environment": part.ledger.run.add_environment,
+        "progress": part.report,
+        "failed": part.fail,
+        "done": part.close,
+    }
+    handlers[kind](*content)
     return kind in ("failed", "done")
 
 
 def _work(
     experiment: Experiment[S, C], spec: S, cells: Sequence[C], scratch: Path, device: str, share: int
 ) -> Iterator[tuple[Any, ...]]:
-    """Run cells in a process of Ray's, and yield what there is to say; "done" or "failed" is the last word."""
+    """Run cells in one of Ray's processes and yield messages. The last one is "done" or "failed"."""
     import ray
 
     os.environ["HARMAX_CORES"] = str(share)
-    said: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+    messages: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
     taken = threading.Semaphore(0)
-    told = [0.0]
+    reported = 0.0
 
     def report(fraction: float, message: str = "", /) -> None:
-        if time.monotonic() - told[0] >= NEWS_EVERY:
-            told[0] = time.monotonic()
-            said.put(("progress", fraction, message))
+        nonlocal reported
+        if time.monotonic() - reported >= REPORT_EVERY:
+            reported = time.monotonic()
+            messages.put(("progress", fraction, message))
 
     def compute() -> None:
         seconds = Stopwatch()
         try:
-            said.put(("environment", environment(device)))
+            messages.put(("environment", environment(device)))
             for cell, result in experiment.run_cells(spec, cells, Context(scratch, device, report)):
-                # Pickled here, where an error is one of the experiment's.
-                said.put(("result", cell.name, ray.cloudpickle.dumps(result), seconds()))
+                # Pickled here, so that an error counts as one of the experiment.
+                messages.put(("result", cell.name, ray.cloudpickle.dumps(result), seconds()))
                 taken.acquire()
         except BaseException:
-            said.put(("failed", traceback.format_exc()))
+            messages.put(("failed", traceback.format_exc()))
         else:
-            said.put(("done",))
+            messages.put(("done",))
 
-    # Beside this one, so that progress is told while there is no result to yield.
+    # In a thread of its own, so that progress can be reported while no result is ready.
     threading.Thread(target=compute, daemon=True).start()
-    while True:
-        word = said.get()
-        yield word
-        if word[0] == "result":
+    kind = ""
+    while kind not in ("done", "failed"):
+        kind, *content = messages.get()
+        yield kind, *content
+        if kind == "result":
             taken.release()
-        if word[0] in ("done", "failed"):
-            return
 
 
 @contextlib.contextmanager
 def _connected() -> Iterator[None]:
-    """Join the cluster that RAY_ADDRESS names, or start one on this machine and stop it in the end."""
+    """Join the cluster that RAY_ADDRESS names, or start one on this machine and stop it at the end."""
     import ray
 
     if ray.is_initialized():
@@ -238,8 +219,8 @@ def _connected() -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS") or "local"
     if address.startswith("ray://"):
         raise ClusterError(
-            f"RAY_ADDRESS must be that of a cluster this machine is part of, got {address!r}, a client's; run it on a "
-            "machine of the cluster with RAY_ADDRESS=auto."
+            f"RAY_ADDRESS must not be the address of a client, got {address!r}; run harmax on a machine of the cluster "
+            "with RAY_ADDRESS=auto."
         )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     own: dict[str, Any] = {"num_cpus": cores(), "include_dashboard": False} if address == "local" else {}

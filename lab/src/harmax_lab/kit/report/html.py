@@ -1,4 +1,4 @@
-"""One self-contained HTML file: for each figure the claim, the paper's number, ours, the verdict and the command."""
+"""One self-contained HTML file: for each figure the claims, the paper's numbers, ours, the verdicts and the command."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,20 +17,24 @@ from harmax_lab.kit.store import Damage, Run, open_runs, spec_hash
 
 @dataclass(frozen=True)
 class Section:
-    """What the report shows of one experiment; without a run it only says how to make one."""
+    """What the report shows of one experiment. Without a run it only says how to make one."""
 
     experiment: Experiment[Any, Any]
     command: str
     run: Run | None = None
     results: Results[Any, Any] | None = None
     summary: Summary = field(default_factory=lambda: Summary(()))
-    judged: tuple[tuple[Claim, Verdict], ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)
+
+    @property
+    def judged(self) -> list[tuple[Claim, Verdict]]:
+        """The claims with their verdicts; empty without a finished cell."""
+        return list(zip(self.experiment.claims, self.summary.verdicts, strict=False))
 
 
 @dataclass(frozen=True)
 class Report:
-    """Where the report was written, what it shows and what it had to leave out."""
+    """Where the report was written, what it shows and what it leaves out."""
 
     path: Path
     sections: tuple[Section, ...]
@@ -57,7 +61,7 @@ class Report:
 def write_report(
     experiments: Iterable[Experiment[Any, Any]], folder: Path | str = "runs", output: Path | str | None = None
 ) -> Report:
-    """Write the report of a folder of runs; damaged run folders are listed in it and left alone.
+    """Write the report of a folder of runs. Damaged runs are listed in it and left as they are.
 
     Args:
         experiments: in the order of the report.
@@ -74,7 +78,7 @@ def write_report(
 def collect(
     experiments: Iterable[Experiment[Any, Any]], folder: Path | str
 ) -> tuple[tuple[Section, ...], tuple[Damage, ...]]:
-    """Judge and draw the best run of each experiment in a folder; list what could not be used."""
+    """Judge and draw the best run of each experiment in a folder, and list what could not be used."""
     runs = open_runs(folder)
     damaged = list(runs.damaged)
     sections = []
@@ -111,11 +115,11 @@ def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
     origin = experiment.source
     source = origin and f"{origin.name}/{spec_hash(origin.name, origin.version, run.config['spec'])}"
     if run.source != source:
-        raise ValueError(f"reads the cells of {run.source}, and its version now reads {source}; run it again")
+        raise ValueError(f"reads the cells of {run.source}, but the experiment now reads {source}; run it again")
 
 
 def _worth(run: Run) -> tuple[bool, int, int]:
-    """Order runs: those with nothing left to do first, then the more thorough profile, then more finished cells."""
+    """Order runs by whether nothing is left to do, then by profile, then by the number of finished cells."""
     settled = bool(run.done) and set(run.pending) <= set(run.failed)
     return settled, PROFILES.index(run.profile), len(run.done)
 
@@ -125,12 +129,9 @@ def _section(experiment: Experiment[Any, Any], run: Run | None) -> Section:
         return Section(experiment, f"harmax run {experiment.name}", run)
     spec = experiment.load_spec(run.config["spec"])
     results = experiment.results(spec, experiment.by_cell(spec, run.results))
-    summary = experiment.judge(results)
-    verdicts = {verdict.claim: verdict for verdict in summary.verdicts}
     with house_style():
         pictures = experiment.figures(results)
-    judged = tuple((claim, verdicts[claim.id]) for claim in experiment.claims)
-    return Section(experiment, command_of(run), run, results, summary, judged, pictures)
+    return Section(experiment, command_of(run), run, results, experiment.judge(results), pictures)
 
 
 def _render(report: Report) -> str:
@@ -155,21 +156,18 @@ def _render(report: Report) -> str:
 
 
 def format_number(value: Any) -> str:
-    """Format a table's entry: four digits, and powers of ten where they are shorter.
+    """Format an entry of a table: four digits, and powers of ten for small numbers.
 
     >>> [format_number(v) for v in (20.22086, 1.9577e-14, 3, "harmonic", 1.0, None)]
     ['20.22', '1.96e-14', '3', 'harmonic', '1', 'none']
     """
-    if value is None:
-        return "none"
     if not isinstance(value, float):
-        return str(value)
-    small = value != 0 and abs(value) < 1e-3
-    return f"{value:.2e}" if small else f"{value:.4g}"
+        return "none" if value is None else str(value)
+    return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}"
 
 
 def describe_environment(run: Run) -> str:
-    """Return one line about what computed a run."""
+    """Return one line about the versions and devices that computed a run."""
     lines = []
     for env in run.environments:
         commit = f", commit {env['commit']}" if env.get("commit") else ""

@@ -1,4 +1,4 @@
-"""Small, lasting copies of results: a page, a summary, the pictures and every run's numbers, of each experiment."""
+"""Small copies of results to keep: per experiment a page, a summary, the pictures and the numbers of every run."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,7 +18,7 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
     Args:
         experiments: in the order of the report.
         folder: with the runs.
-        output: where a folder an experiment is made.
+        output: the folder to write to.
     """
     written = []
     for section in collect(experiments, folder)[0]:
@@ -38,21 +38,24 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
 def page(section: Section) -> str:
     """The text of one experiment's page."""
     assert section.run is not None
-    lines = [f"# {section.experiment.title}", f"{section.experiment.figure}. Made by `{section.command}`."]
-    lines.append(f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.")
-    lines.append(f"One row per finished cell: [{ROWS}]({ROWS}).")
     claims = [
         [claim.statement, claim.paper, verdict.sentence, f"**{verdict_words(verdict.verdict, claim)}**"]
         for claim, verdict in section.judged
     ]
-    lines.append(_table(["claim", "paper", "here", "verdict"], claims))
+    parts = [
+        f"# {section.experiment.title}",
+        f"{section.experiment.figure}. Made by `{section.command}`.",
+        f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.",
+        f"One row per finished cell: [{ROWS}]({ROWS}).",
+        _table(["claim", "paper", "here", "verdict"], claims),
+    ]
     for name, picture in section.pictures.items():
-        lines += [f"![{name}]({name}.png)", picture.caption]
+        parts += [f"![{name}]({name}.png)", picture.caption]
     for table in section.summary.tables:
         header = list(table.rows[0])
-        lines.append(f"## {table.title}")
-        lines.append(_table(header, [[format_number(row[key]) for key in header] for row in table.rows]))
-    return "\n\n".join(lines) + "\n"
+        rows = [[format_number(row[key]) for key in header] for row in table.rows]
+        parts += [f"## {table.title}", _table(header, rows)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _table(header: list[str], rows: list[list[str]]) -> str:

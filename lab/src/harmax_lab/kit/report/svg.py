@@ -1,4 +1,4 @@
-"""How a figure becomes a piece of a web page."""
+"""Figures as parts of a web page."""
 
 import io
 import re
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def to_svg(figure: "Figure", name: str) -> str:
-    """Return a figure as an `<svg>` element that can stand inside a page: same figure, same text, to the byte.
+    """Return a figure as an `<svg>` element for a page. The same figure always gives the same bytes.
 
-    `name` keeps the ids of one figure apart from those of another on the same page.
+    `name` makes the ids of the figure unique on its page.
     """
     with needs("figures"):
         import matplotlib
@@ -23,20 +23,14 @@ def to_svg(figure: "Figure", name: str) -> str:
         figure.savefig(buffer, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
     text = buffer.getvalue()
     svg = text[text.index("<svg") :]
-    # The metadata block only names the format, through addresses that a strict reader would take for requests.
+    # The metadata only names the format, by addresses that look like requests.
     svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    # A width in points would overflow a phone; the viewBox keeps the shape.
-    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    return _round_paths(_rename_ids(svg, name))
-
-
-def _round_paths(svg: str) -> str:
-    # A hundredth of a point is finer than any printer; the digits beyond it are a third of the file.
-    def rounded(path: re.Match[str]) -> str:
-        return re.sub(r"(\.\d\d)\d+", r"\1", path[0])
-
-    return re.sub(r' d="[^"]*"', rounded, svg)
+    # A fixed width would be too wide for a phone. The viewBox keeps the shape.
+    for size in ("width", "height"):
+        svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
+    # Two decimals of a point are finer than any printer. More would make up a third of the file.
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
+    return _rename_ids(svg, name)
 
 
 def _rename_ids(svg: str, name: str) -> str:

@@ -8,7 +8,8 @@ theorems. Every head is trained by full-batch gradient descent with one constant
 data gradient descent is the case in which cross-entropy's growth is known: |W| rises with the logarithm of the step and
 W / |W| tends to the widest margin. Adam, which divides by the size of a gradient that fades away, would hide both.
 
-separable.py has the data, the heads and the descent; measures.py what is measured on them; figures.py the pictures.
+separable.py has the data and how heads are trained on them; measures.py what is measured; figures.py the pictures. The
+losses and the descent are those of the toy cases too: ../heads.py.
 """
 
 import math
@@ -22,10 +23,11 @@ from harmax.analysis import Interval, bootstrap_interval
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.experiment import Experiment, Progress
-from harmax_lab.kit.judges import Judge
+from harmax_lab.kit.judges import Judge, below, both
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, combinations, tabulate
+from harmax_lab.kit.tables import Column, Table, combinations, median_of, places, tabulate
+from harmax_lab.toy.heads import Trajectory, loss_of
 from harmax_lab.toy.theory.figures import figures
 from harmax_lab.toy.theory.measures import class_spread, growth, hull_distance, stationarity
 from harmax_lab.toy.theory.separable import (
@@ -36,11 +38,9 @@ from harmax_lab.toy.theory.separable import (
     Blobs,
     TheoryCell,
     TheorySpec,
-    Trajectory,
     blobs_of,
     cells,
     exponent_of,
-    loss_of,
     margins,
     scores_of,
     train,
@@ -56,42 +56,34 @@ def run_cells(
     """Train the seeds of one head and size together, and measure each."""
     blobs = [blobs_of(spec, cell.features, cell.samples, cell.seed) for cell in group]
     trained = train(spec, group[0].arm, blobs, [cell.seed for cell in group], progress)
-    for index, cell in enumerate(group):
-        alone = Trajectory(trained.step, *(series[:, index] for series in trained[1:]))
-        yield cell, measure(cell, blobs[index], alone)
+    for place, cell in enumerate(group):
+        yield cell, measure(cell, blobs[place], trained.alone(place))
 
 
 def measure(cell: TheoryCell, blobs: Blobs, trained: Trajectory) -> CellResult:
     """Turn one seed's trajectory into curves over steps and numbers at the last one."""
     points, target, test_points, test_target = blobs
-    step, norm = trained.step.numpy(), trained.weight.flatten(1).norm(dim=1).numpy()
-    gradient_norm = trained.gradient.flatten(1).norm(dim=1).numpy()
-    margin_T = margins(scores_of(cell.arm, points, trained.weight, trained.bias), target).amin(1).numpy()
-    weight, bias = trained.weight[-1], trained.bias[-1]
-    radius, margin = float(points.norm(dim=1).max()), float(margin_T[-1])
-    curves = {
-        "step": step,
-        "loss": trained.loss.numpy(),
-        "weight_norm": norm,
-        "gradient_norm": gradient_norm,
-        "margin": margin_T,
+    weight, bias, exponent = trained.weight[-1], trained.bias[-1], exponent_of(cell.arm, cell.features)
+    scores_TBK, radius = scores_of(cell.arm, points, trained.weight, trained.bias), float(points.norm(dim=1).max())
+    series = {
+        "loss": trained.loss,
+        "weight_norm": trained.weight.flatten(1).norm(dim=1),
+        "gradient_norm": trained.gradient.flatten(1).norm(dim=1),
+        "margin": margins(scores_TBK, target).amin(1),
     }
+    last = {name: float(one[-1]) for name, one in series.items()}
     metrics: dict[str, Any] = {
-        "loss": float(trained.loss[-1]),
-        "weight_norm": float(norm[-1]),
-        "gradient_norm": float(gradient_norm[-1]),
-        **growth(step[1:], norm[1:])._asdict(),
+        **last,
+        **growth(trained.step[1:].numpy(), series["weight_norm"][1:].numpy())._asdict(),
         "radius": radius,
-        "margin": margin,
-        "bound": bound(radius, float(norm[-1]), margin, cell.samples),
+        "bound": bound(radius, last["weight_norm"], last["margin"], cell.samples),
         "train_error": error_rate(cell.arm, points, target, weight, bias),
         "test_error": error_rate(cell.arm, test_points, test_target, weight, bias),
-        "test_loss": float(loss_of(cell.arm, test_points, test_target, weight, bias)),
+        "test_loss": float(loss_of(cell.arm, exponent, test_points, test_target, weight, bias)),
     }
     if cell.arm in HARMONIC:
-        exponent = exponent_of(cell.arm, cell.features)
         readings = [stationarity(points, target, centers, exponent) for centers in trained.weight]
-        curves |= {name: torch.tensor([getattr(r, name) for r in readings]).numpy() for name in ("signed", "own")}
+        series |= {name: torch.tensor([getattr(r, name) for r in readings]) for name in ("signed", "own")}
         outside = [hull_distance(points[target == k], center) for k, center in enumerate(weight)]
         metrics |= {
             **readings[-1]._asdict(),
@@ -99,7 +91,10 @@ def measure(cell: TheoryCell, blobs: Blobs, trained: Trajectory) -> CellResult:
             "outside_hull": sum(distance > 0 for distance in outside) / len(outside),
         }
     kept = {"points": points, "target": target, "weight": trained.weight} if cell.features == PLANE else {}
-    return CellResult(curves, {name: array.numpy() for name, array in kept.items()}, metrics)
+    curves, arrays = (
+        {name: one.numpy() for name, one in found.items()} for found in ({"step": trained.step, **series}, kept)
+    )
+    return CellResult(curves, arrays, metrics)
 
 
 def bound(radius: float, norm: float, margin: float, samples: int) -> float:
@@ -144,11 +139,6 @@ def _plain(found: Interval) -> dict[str, float]:
 
 def _named(what: str, intervals: Mapping[tuple[str, int], Interval], sizes: bool = True) -> dict[str, Any]:
     return {f"{what}_{arm}" + f"_m{m}" * sizes: _plain(found) for (arm, m), found in intervals.items()}
-
-
-def _all_below(intervals: Sequence[Interval], limit: float) -> bool | None:
-    above = [one.above(limit) for one in intervals]
-    return False if True in above else None if None in above else True
 
 
 def _by_size(intervals: Mapping[tuple[str, int], Interval], form: str) -> str:
@@ -198,15 +188,11 @@ def _judge_growth(results: Results) -> Finding:
 
 def _bound_ratios(results: Results, harmonic: str = "harmonic") -> dict[tuple[str, int], Interval]:
     """Return the harmonic bound over cross-entropy's, paired by seed, for each opponent and size."""
-    return {
-        (at.arm, at.samples): bootstrap_interval(
-            [
-                ours / theirs
-                for ours, theirs in results.where(samples=at.samples).pairs("bound", "arm", harmonic, at.arm).values()
-            ]
-        )
-        for at in combinations(arm=CROSS_ENTROPY, samples=_sizes(results))
-    }
+    ratios = {}
+    for at in combinations(arm=CROSS_ENTROPY, samples=_sizes(results)):
+        pairs = results.where(samples=at.samples).pairs("bound", "arm", harmonic, at.arm)
+        ratios[at.arm, at.samples] = bootstrap_interval([ours / theirs for ours, theirs in pairs.values()])
+    return ratios
 
 
 def _judge_bound(results: Results) -> Finding:
@@ -216,7 +202,7 @@ def _judge_bound(results: Results) -> Finding:
     lost = sum(margin <= 0 for margin in harmonic)
     words = [f"against {HEAD_STYLES[arm].label}, m = {m}: {ratio}" for (arm, m), ratio in ratios.items()]
     return Finding(
-        _all_below(list(ratios.values()), 1),
+        both(*(below(ratio, 1) for ratio in ratios.values())),
         f"Harmonic bound over cross-entropy's on the same data, median and 95 % interval: {'; '.join(words)}. With "
         f"exponent 2 the medians are {min(two):.3g} to {max(two):.3g}. {lost} of {len(harmonic)} harmonic runs leave a "
         "training point on the wrong side, where the bound says nothing. |W| / gamma does not change when W is scaled, "
@@ -229,7 +215,7 @@ def _judge_bound(results: Results) -> Finding:
 def _judge_vacuous(results: Results) -> Finding:
     bounds = _medians(results, "bound")
     return Finding(
-        _all_below([found for (arm, _), found in bounds.items() if arm == "harmonic"], 1),
+        both(*(below(found, 1) for (arm, _), found in bounds.items() if arm == "harmonic")),
         f"Median bounds: {_by_size(bounds, '.2f')}. The largest measured gap of {len(results)} runs is "
         f"{max(results.metric('error_gap')):.3f}.",
         _named("bound", bounds),
@@ -238,18 +224,14 @@ def _judge_vacuous(results: Results) -> Finding:
 
 def _agreement(results: Results, gap: str) -> Interval:
     """Return, over seeds, the share of comparisons in which the smaller bound has the smaller gap, ties left out."""
-    shares = []
-    for seed in sorted(results.distinct("seed")):
-        agree = []
-        for at in combinations(samples=_sizes(results), arm=CROSS_ENTROPY):
-            own = results.where(seed=seed, samples=at.samples)
-            ours, theirs = (
-                own.where(arm=arm).take(lambda cell, r: r.metrics).values[0] for arm in ("harmonic", at.arm)
-            )
-            if difference := ours[gap] - theirs[gap]:
-                agree.append((ours["bound"] < theirs["bound"]) == (difference < 0))
-        if agree:
-            shares.append(sum(agree) / len(agree))
+    agree: dict[int, list[bool]] = {}
+    for at in combinations(samples=_sizes(results), arm=CROSS_ENTROPY):
+        own = results.where(samples=at.samples)
+        bounds, found = (own.pairs(metric, "arm", "harmonic", at.arm) for metric in ("bound", gap))
+        for seed, (ours, theirs) in found.items():
+            if ours != theirs:
+                agree.setdefault(seed, []).append((bounds[seed][0] < bounds[seed][1]) == (ours < theirs))
+    shares = [sum(agree[seed]) / len(agree[seed]) for seed in sorted(agree)]
     return bootstrap_interval(shares) if shares else Interval(0.5, 0.0, 1.0)
 
 
@@ -370,27 +352,21 @@ CLAIMS = (
 
 def tables(results: Results) -> list[Table]:
     """Tabulate the last step."""
-    rows = combinations(samples=results.spec.samples, arm=ARMS)
-    for at in rows:
-        at.own = results.where(_is_measured, **vars(at))
-
-    def median(metric: str) -> Column:
-        return lambda at: at.own.metric(metric).median().estimate if at.own else None
-
     columns: dict[str, Column] = {
         "m": lambda at: at.samples,
         "head": lambda at: HEAD_STYLES[at.arm].label,
         "seeds": lambda at: len(at.own),
-        "weight norm": median("weight_norm"),
-        "growth in the last decade": median("late"),
-        "gradient norm": median("gradient_norm"),
-        "margin": median("margin"),
-        "bound": median("bound"),
-        "training error": median("train_error"),
-        "test error": median("test_error"),
-        "training loss": median("loss"),
-        "test loss": median("test_loss"),
+        "weight norm": median_of("weight_norm"),
+        "growth in the last decade": median_of("late"),
+        "gradient norm": median_of("gradient_norm"),
+        "margin": median_of("margin"),
+        "bound": median_of("bound"),
+        "training error": median_of("train_error"),
+        "test error": median_of("test_error"),
+        "training loss": median_of("loss"),
+        "test loss": median_of("test_loss"),
     }
+    rows = places(results.where(_is_measured), samples=results.spec.samples, arm=ARMS)
     return [tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)]
 
 

@@ -12,19 +12,13 @@ from harmax.functional import log_harmax, squared_distance
 
 
 def pull(points: Tensor, target: Tensor, centers: Tensor, exponent: float) -> Tensor:
-    r"""How strongly each point holds each center in the stationarity equation, (B, K).
+    r"""How strongly each point (B, D) holds each center (K, D) in the stationarity equation, (B, K).
 
     .. math:: a_{ik} = ([y_i = k] - p_{ik}) / s_{ik}, \qquad
         \frac{\partial \ell}{\partial w_k} = \frac{n}{B} \sum_i a_{ik} (w_k - x_i)
 
     Own class positive, other classes negative. 1 - p is taken from log p, so that it keeps its digits where p is close
     to 1. A point that lies on a center exerts no force there (exponent above 1), so its coefficient is set to 0.
-
-    Args:
-        points: x, (B, D), float64.
-        target: classes y, (B,).
-        centers: w, (K, D).
-        exponent: n.
 
     >>> x = torch.tensor([[0.0], [1.0], [4.0]])
     >>> pull(x, torch.tensor([0, 0, 1]), torch.tensor([[0.5], [3.0]]), 2.0).sign()
@@ -67,19 +61,15 @@ def stationarity(points: Tensor, target: Tensor, centers: Tensor, exponent: floa
     return Stationarity(farthest(a_BK), farthest(a_own_BK), farthest(own_BK), float(masses.mean()))
 
 
-def class_means(points: Tensor, target: Tensor) -> Tensor:
-    """Return the mean of each class, (K, D)."""
-    own_BK = torch.nn.functional.one_hot(target).to(points.dtype)
-    return own_BK.T @ points / own_BK.sum(0)[:, None]
-
-
 def class_spread(points: Tensor, target: Tensor) -> float:
     """Return the root mean square distance of the points from their class's mean."""
-    return float((points - class_means(points, target)[target]).square().sum(1).mean().sqrt())
+    own_BK = torch.nn.functional.one_hot(target).to(points.dtype)
+    means_KD = own_BK.T @ points / own_BK.sum(0)[:, None]
+    return float((points - means_KD[target]).square().sum(1).mean().sqrt())
 
 
 def hull_distance(members: Tensor, point: Tensor, iterations: int = 500) -> float:
-    r"""Distance of a point to the convex hull of others, certified from below; 0 where it cannot be told from inside.
+    r"""Distance of a point (D,) to the hull of members (P, D), certified from below; 0 if it may as well be inside.
 
     Accelerated projected gradient finds convex weights, hence a point h of the hull near it. The plane across
     r = point - h then separates the point from every member by
@@ -87,11 +77,6 @@ def hull_distance(members: Tensor, point: Tensor, iterations: int = 500) -> floa
     .. math:: (r \cdot point - \max_i r \cdot x_i) / \|r\|,
 
     which no point of the hull can beat, however far from the optimum the weights are.
-
-    Args:
-        members: (P, D).
-        point: (D,).
-        iterations: gradient steps.
 
     >>> square = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     >>> round(hull_distance(square, torch.tensor([3.0, 0.5], dtype=torch.float64)), 6)

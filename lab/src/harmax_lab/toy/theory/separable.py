@@ -1,19 +1,19 @@
-"""Data, heads and training of the `theory` experiment: separable blobs, one linear layer, plain gradient descent."""
+"""Data and training of the `theory` experiment: separable blobs, one linear layer, plain gradient descent."""
 
 # S seeds, B training points, K classes, D features, T recorded steps
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from harmax.functional import harmonic_loss
-from harmax_lab.ensemble.rows import Record, descend
 from harmax_lab.kit.experiment import Cell, Progress, Spec
-from harmax_lab.toy.toy_cases import cross_entropy
+from harmax_lab.toy import heads
+from harmax_lab.toy.heads import Trajectory, initial_weight
 
 HARMONIC = ("harmonic", "harmonic_2")
 CROSS_ENTROPY = ("cross_entropy", "cross_entropy_bias")
@@ -88,20 +88,11 @@ def simplex(classes: int, features: int, generator: torch.Generator) -> Tensor:
 def draw_blobs(
     means: Tensor, samples: int, noise: float, least_margin: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Draw Gaussian blobs, balanced, each point again until the nearest-mean rule gives it the least margin.
+    """Draw balanced Gaussian blobs around means (K, D): points (B, D) and their classes (B,).
 
-    The means have one length, so the rule is W = means without a bias: (w_y - w_j).x >= least_margin for every point
-    drawn, and the distribution itself, not only this sample of it, is linearly separable through the origin.
-
-    Args:
-        means: (K, D).
-        samples: B.
-        noise: standard deviation before the rejection.
-        least_margin: below the margin of the means themselves, or the rejection would hardly end.
-        generator: source of the draws.
-
-    Returns:
-        Points (B, D), and classes (B,): 0, 1, ..., K - 1, 0, 1, ...
+    Each point is drawn again until the nearest-mean rule gives it the least margin. The means have one length, so the
+    rule is W = means without a bias: (w_y - w_j).x >= least_margin for every point drawn. So the distribution itself,
+    not only this sample of it, is linearly separable through the origin.
     """
     target = torch.arange(samples) % len(means)
     points = torch.empty(samples, means.shape[1], dtype=means.dtype)
@@ -131,22 +122,6 @@ def blobs_of(spec: TheorySpec, features: int, samples: int, seed: int) -> Blobs:
     return Blobs(*train, *test)
 
 
-def initial_weight(classes: int, features: int, seed: int) -> Tensor:
-    """Draw nn.Linear's default weights (K, D) from a seed: the same for every head."""
-    bound = 1 / math.sqrt(features)
-    weight = torch.empty(classes, features, dtype=torch.float64)
-    # The data's generator starts from the seed itself; negated it is another stream.
-    return weight.uniform_(-bound, bound, generator=torch.Generator().manual_seed(-1 - seed))
-
-
-def loss_of(arm: str, points: Tensor, target: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return one head's mean loss on points (B, D)."""
-    if arm in HARMONIC:
-        exponent = exponent_of(arm, points.shape[-1])
-        return harmonic_loss(points, weight, target, exponent=exponent, impl="eager")
-    return cross_entropy(points @ weight.T + bias, target)
-
-
 def scores_of(arm: str, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return linear scores (..., B, K) that decide the class: W x + b, or for a harmonic head W x - |w|^2 / 2.
 
@@ -154,16 +129,6 @@ def scores_of(arm: str, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     offset = -weight.square().sum(-1) / 2 if arm in HARMONIC else bias
     return points @ weight.mT + offset[..., None, :]
-
-
-class Trajectory(NamedTuple):
-    """Recorded steps (T,), and at each of them losses (T, S), weights, their gradients (T, S, K, D) and biases."""
-
-    step: Tensor
-    loss: Tensor
-    weight: Tensor
-    gradient: Tensor
-    bias: Tensor
 
 
 def recorded_steps(steps: int) -> list[int]:
@@ -176,15 +141,8 @@ def train(spec: TheorySpec, arm: str, blobs: Sequence[Blobs], seeds: Sequence[in
     """Train every seed at once by full-batch gradient descent, in float64, and record on a logarithmic grid."""
     points, target = torch.stack([blob.points for blob in blobs]), blobs[0].target
     classes, features = int(target.max()) + 1, points.shape[-1]
-    weight = torch.stack([initial_weight(classes, features, seed) for seed in seeds]).requires_grad_()
-    bias = weight.new_zeros(weight.shape[:2]).requires_grad_(arm == "cross_entropy_bias")
-    parameters = [weight, bias] if bias.requires_grad else [weight]
-    # A step moves each seed by its own gradient, and the losses are summed, so stacking changes no run.
-    optimizer = torch.optim.SGD(parameters, lr=spec.learning_rate)
-    losses_of = torch.func.vmap(lambda points, weight, bias: loss_of(arm, points, target, weight, bias))
-    message = f"{arm}, {points.shape[1]} points, {features} features"
-    kept = Record(
-        recorded_steps(spec.steps), lambda losses: (losses, weight, cast(Tensor, weight.grad), bias), progress, message
-    )
-    descend(range(spec.steps + 1), lambda step: losses_of(points, weight, bias), optimizer, kept)
-    return Trajectory(torch.tensor(kept.steps), *kept.stacked())
+    # The data's generator starts from the seed itself; negated it is another stream.
+    weight = torch.stack([initial_weight(classes, features, -1 - seed, torch.float64) for seed in seeds])
+    descent, exponent = partial(torch.optim.SGD, lr=spec.learning_rate), exponent_of(arm, features)
+    steps, message = recorded_steps(spec.steps), f"{arm}, {len(target)} points, {features} features"
+    return heads.train(arm, exponent, points, target, weight, descent, steps, progress, message)

@@ -1,25 +1,26 @@
 """The specification of `fit`: one run, one step after the other, as people write it.
 
-It draws the same batches and drops the same entries, so that `fit` must end where it does.
+It draws the same batches and drops the same entries as `fit`, so that both must give the same result.
 """
 
 import torch
 from torch import nn
 
 from harmax_lab.ensemble.batches import DROPOUT, ORDER, TEST
-from harmax_lab.ensemble.plan import CURVES, Plan, Rows
+from harmax_lab.ensemble.plan import CURVES, Plan
 from harmax_lab.losses import WithLoss
 from harmax_lab.models.random import derive_key, random_bits
+from harmax_lab.tasks import Split
 
 
-def fit_plain(model: nn.Module, split: Rows, plan: Plan, seed: int) -> dict[str, list[float]]:
+def fit_plain(model: nn.Module, split: Split, plan: Plan, seed: int) -> dict[str, list[float]]:
     """Train one model in place with `torch.optim.AdamW`; return the four curves.
 
     Args:
         model: takes tokens and a key.
         split: its data.
-        plan: how to train; one number for every setting.
-        seed: of its batch order and dropout.
+        plan: how to train, with one number for every setting.
+        seed: of the order of rows and of dropout.
     """
     keys = [derive_key(torch.tensor(seed), purpose) for purpose in (ORDER, DROPOUT, TEST)]
     train, test = torch.from_numpy(split.train), torch.from_numpy(split.test)

@@ -1,0 +1,81 @@
+"""Writing run folders: every file is written whole or not at all, and a cell's `done` comes last."""
+
+import hashlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harmax.errors import DamagedError, needs
+from harmax.files import digest, to_json, write_atomically, write_json
+from harmax_lab.kit.store import CELL_FILES, CELL_NAME, CellResult, Run, is_started, read_config, spec_hash
+
+
+class RunWriter(Run):
+    """One run folder, for reading and writing. The constructor makes the folder if there is none.
+
+    Args:
+        root: the folder of all runs.
+        config: what config.json holds: experiment, version, profile, spec, overrides (what differs from the profile),
+            cells (every cell that the run should have, by name), and the source of a view.
+    """
+
+    def __init__(self, root: Path | str, config: Mapping[str, Any]) -> None:
+        for name in config["cells"]:
+            if not CELL_NAME.fullmatch(name):
+                raise ValueError(f"a cell's name must match {CELL_NAME.pattern}, got {name!r}; rename the cell.")
+        key = spec_hash(config["experiment"], config["version"], config["spec"], source=config.get("source"))
+        folder = Path(root) / config["experiment"] / key
+        if not is_started(folder):
+            write_json(folder / "config.json", config)
+        try:
+            super().__init__(folder, read_config(folder))
+            if set(self.cells) != set(config["cells"]):
+                raise DamagedError("config.json lists other cells than the experiment has")
+        except DamagedError as error:
+            raise DamagedError(f"{folder} must be a whole run folder, but {error}; move or delete it to run.") from None
+
+    def write(self, name: str, result: CellResult, *, seconds: float = 0.0) -> None:
+        """Store one cell. It counts as finished only once all its files are on disk."""
+        with needs("run"):
+            from safetensors.numpy import save
+
+        cell = self.cell_folder(name)
+        metrics = (to_json(result.metrics) + "\n").encode()
+        contents = (save(_plain_arrays(result.curves)), save(_plain_arrays(result.arrays)), metrics)
+        files = dict(zip(CELL_FILES, contents, strict=True))
+        for file, data in files.items():
+            write_atomically(cell / file, data)
+        (cell / "failed.json").unlink(missing_ok=True)
+        digests = {file: digest(data) for file, data in files.items()}
+        write_json(cell / "done", {"files": digests, "seconds": round(seconds, 3)})
+        self.__dict__.pop("_checked", None)
+
+    def fail(self, name: str, error: str) -> None:
+        """Record that an attempt at a cell failed. The next run tries it again."""
+        write_json(self.cell_folder(name) / "failed.json", {"error": error})
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """Store the summary of the run."""
+        write_json(self.folder / "summary.json", summary)
+
+    def add_environment(self, present: Mapping[str, Any]) -> None:
+        """Add an environment to env.json, if it is not there yet."""
+        known = self.environments
+        if present not in known:
+            write_json(self.folder / "env.json", [*known, present])
+
+    def partial(self, group: str) -> Path:
+        """Return the folder for the partial state of a group of cells."""
+        return self.folder / "partial" / hashlib.sha256(group.encode()).hexdigest()[:12]
+
+    def drop_partial(self, group: str | None = None) -> None:
+        """Remove the partial state of a group, or of all groups."""
+        shutil.rmtree(self.folder / "partial" if group is None else self.partial(group), ignore_errors=True)
+
+
+def _plain_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    # safetensors stores the bytes in the order of the memory, so views and transposes are copied first.
+    return {name: np.array(array, order="C") for name, array in arrays.items()}
