@@ -20,6 +20,7 @@ from harmax.heads.family import (
 from harmax.heads.harmonic import HarmonicHead
 from harmax.heads.harmonic_loss import HarmonicLoss
 from harmax.heads.learnable import LearnableHarmonicHead, LearnedExponent
+from harmax.heads.match import Hardening
 from harmax.heads.replace import replace_head
 
 HEADS: dict[str, type[nn.Module]] = {
@@ -45,6 +46,7 @@ __all__ = [
     "EuclideanHead",
     "FullMahalanobisHead",
     "GaussianHead",
+    "Hardening",
     "HarmonicHead",
     "HarmonicLoss",
     "LearnableHarmonicHead",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from harmax.functional import LossOptions, harmonic_log_probabilities, harmonic_loss, squared_distance
 from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
+from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
 from harmax.heads.settings import KEY, Settings, differences
 from harmax.kernels.operators import is_traced
@@ -107,17 +108,36 @@ class HarmonicHead(CenterHead):
         self.reset_extras()
 
     @classmethod
-    def from_linear(cls, linear: nn.Linear, exponent: float | None = None, **options: Any) -> Self:
+    def from_linear(
+        cls,
+        linear: nn.Linear,
+        exponent: float | None = None,
+        *,
+        match: bool = False,
+        feature_length: float | None = None,
+        **options: Any,
+    ) -> Self:
         """Return a head that shares the weight of a Linear; its bias, if it has one, becomes the prior.
 
-        The head predicts by distances what the Linear predicted by inner products, so its loss is another one. To keep
-        the loss of a trained Linear, use `match_linear`.
+        Without `match` the head predicts by distances what the Linear predicted by inner products, so its loss is
+        another one. With `match` it has nearly the logits of the Linear: a large exponent and softening make it almost
+        linear, and a prior takes up the lengths of the rows. `Hardening` then leads to a pure harmonic head.
 
         Args:
             linear: the layer whose rows become centers.
-            exponent: as for the head; None means its default.
+            exponent: as for the head; None means its default. With `match` the exponent that `Hardening` ends with.
+            match: whether to keep the loss of a trained Linear.
+            feature_length: with `match`, the typical length of the layer's inputs: the root of their mean square.
             options: further arguments of the head.
+
+        >>> head = HarmonicHead.from_linear(nn.Linear(8, 3), match=True, feature_length=2.0)
+        >>> head.softening > 0
+        True
         """
+        if match:
+            return cls._from_match(linear, exponent, feature_length, **options)
+        if feature_length is not None:
+            raise TypeError("`feature_length` must go with match=True, got it alone; leave it out.")
         if linear.bias is not None and not options.setdefault("prior", True):
             raise ValueError(
                 "`prior` must be True for a Linear with a bias, got False; leave it out, or drop the bias first "
@@ -126,6 +146,26 @@ class HarmonicHead(CenterHead):
         head = cls._on_weight_of(linear, exponent, **options)
         if linear.bias is not None:
             head.prior = linear.bias
+        return head
+
+    @classmethod
+    def _from_match(
+        cls, linear: nn.Linear, exponent: float | None, feature_length: float | None, **options: Any
+    ) -> Self:
+        from harmax.heads.match import match  # it builds on this file
+
+        if set(options) & {"softening", "scale", "prior"}:
+            raise TypeError("`softening`, `scale` and `prior` follow from match=True; leave them out.")
+        if feature_length is None:
+            raise TypeError(
+                "`feature_length` must be given with match=True: the typical length of the layer's inputs, "
+                "features.square().sum(-1).mean().sqrt()."
+            )
+        found = match(linear, feature_length, exponent)
+        settings: Any = {"softening": found.softening, "scale": found.scale, "prior": True}
+        head = cls._on_weight_of(linear, found.exponent, **settings, **options)
+        assert head.prior is not None
+        head.prior.data.copy_(found.prior_V)
         return head
 
     @classmethod
@@ -203,6 +243,21 @@ class HarmonicHead(CenterHead):
             )
         self.scale = matched_scale(_plain(self.exponent), self.in_features, *lengths)
         return self.scale
+
+    def describe(self, features: Tensor) -> HeadDescription:
+        """Return what a batch of features looks like to this head, and what to change before training.
+
+        It has the lengths of features and centers and their ratio, the entropy of the probabilities, and an estimate of
+        the features' intrinsic dimension with the exponent that the paper's rule gives for it. `print` it.
+
+        Args:
+            features: inputs of the head, (..., D).
+
+        >>> description = HarmonicHead(400, 10, scale=1.0).describe(20 * torch.ones(5, 400))
+        >>> description.suggestions[0].startswith("features are")
+        True
+        """
+        return describe(self, features)
 
     def _lengths(self, features: Tensor) -> tuple[float, float]:
         return length(features, over_ranks=True), length(self._classes()[0])
