@@ -53,8 +53,8 @@ class HeadDescription:
             f"ratio                   {self.ratio:.3g}; {self.wanted_ratio:.3g} starts well",
             f"entropy                 {self.entropy:.4g} of at most {self.most_entropy:.4g} nats",
             f"intrinsic dimension     about {self.intrinsic_dimension:.2g}",
-            f"exponent                {self.exponent:.4g}; the paper's rule gives {self.paper_exponent:.2g}, the root of "
-            "that dimension",
+            f"exponent                {self.exponent:.4g}; the paper's rule gives {self.paper_exponent:.2g}, the root "
+            "of that dimension",
         ]
         return "\n".join([*lines, *(f"- {one}" for one in self.suggestions or ("nothing to change",))])
 

@@ -4,9 +4,9 @@ A Linear has the logits v_j . x + b_j. A harmonic head with softening a and scal
 
 .. math:: z_j = p_j - \tfrac{n}{2} \log t_j, \qquad t_j = c^2 |x|^2 + |v_j|^2 + a - 2 c\, v_j \cdot x
 
-Where a is large, t hardly varies, and z_j is nearly linear in v_j . x with slope n c / t. So the head follows the Linear
-if n c equals a typical t, and if the prior p_j takes up the bias and what |v_j|^2 contributes. The slope stays at 1
-while a and n fall together, as long as n - a / c stays the same. At a = 0 this is the exponent of the head at the end.
+Where a is large, t hardly varies, and z_j is nearly linear in v_j . x with slope n c / t. So the head follows the
+Linear if n c equals a typical t, and if the prior p_j takes up the bias and what |v_j|^2 contributes. The slope stays
+at 1 while a and n fall together, as long as n - a / c stays the same. At a = 0 this is the exponent at the end.
 """
 
 import math
