@@ -32,7 +32,7 @@ def draw(heads: dict[str, torch.nn.Module], accuracies: dict[str, float], output
     figure = Figure(figsize=(8, 2.1), layout="constrained")
     axes = figure.subplots(len(heads), 10)
     for row, (name, head) in enumerate(heads.items()):
-        weight = head.weight.detach().numpy().reshape(10, 8, 8)
+        weight = (head.centers if name == "harmonic" else head.weight.detach()).numpy().reshape(10, 8, 8)
         limit = abs(weight).max()
         for digit in range(10):
             ax = axes[row, digit]

@@ -11,7 +11,7 @@ import argparse
 import torch
 from torch import nn
 
-from harmax import harmonic_loss, replace_head
+from harmax import replace_head
 
 TEXT = "a center is a point a person can read and a distance is a number a person can check. " * 40
 
@@ -32,7 +32,7 @@ class Model(nn.Module):
         return self.norm(self.body(self.embedding(tokens))[0])
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Logits of the next token: with a harmonic head their softmax is HarMax, so sampling code needs no change."""
+        """Log-probabilities of the next token with a harmonic head, so sampling code needs no change."""
         return self.lm_head(self.features(tokens))
 
 
@@ -42,17 +42,13 @@ def main(steps: int = 200) -> float:
     letters = sorted(set(TEXT))
     tokens = torch.tensor([letters.index(letter) for letter in TEXT])
     model = Model(len(letters))
-    # A small exponent on normalized features wants centers that are not all at the origin: see HarmonicHead.
     head = replace_head(model, "lm_head")
-    head.reset_parameters(std=0.5)
     assert model.embedding.weight is head.weight
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(steps):
         starts = torch.randint(len(tokens) - 65, (16,))
         batch = torch.stack([tokens[start : start + 65] for start in starts])
-        loss, _, hit = harmonic_loss(
-            model.features(batch[:, :-1]), head.weight, batch[:, 1:], exponent=head.exponent, return_stats=True
-        )
+        loss, _, hit = head(model.features(batch[:, :-1]), batch[:, 1:], return_stats=True)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

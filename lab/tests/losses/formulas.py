@@ -107,7 +107,7 @@ Logit = Callable[[Vector, Parameters, int, int, Options], Tensor]
 # The logit of class j in training, where class c is the right one.
 LOGITS: dict[str, Logit] = {
     "harmonic": lambda x, p, j, c, o: harmax_logit(distance(x, p["weight"][j]), o, root(x)),
-    "learnable": lambda x, p, j, c, o: -p["log_exponent"].exp() * distance(x, p["weight"][j]).log(),
+    "learnable": lambda x, p, j, c, o: -p["log_exponent"][0].exp() * distance(x, p["weight"][j]).log(),
     "linear": lambda x, p, j, c, o: biased(x, p, j),
     "l2": lambda x, p, j, c, o: -distance(x, p["weight"][j]),
     "dot_harmax": lambda x, p, j, c, o: harmax_logit(abs(dot(x, p["weight"][j])), o, root(x)),

@@ -36,6 +36,10 @@ class ForwardSettings(TypedDict, total=False):
     return_stats: bool
 
 
+# torch.compiler.disable would import the compiler, some seconds, as soon as harmax is imported.
+without_dynamo = torch._disable_dynamo
+
+
 def _plain(exponent: float | Tensor) -> float:
     return float(exponent.detach()) if isinstance(exponent, Tensor) else float(exponent)
 
@@ -220,7 +224,7 @@ class HarmonicHead(CenterHead):
             self.scale = 1.0
         super().init_from_class_means(features * self.scale, target)
 
-    @torch.compiler.disable
+    @without_dynamo
     def find_scale(self, features: Tensor) -> float:
         r"""Set the factor on the features from a batch of them, and return it.
 
@@ -301,7 +305,7 @@ class HarmonicHead(CenterHead):
     def _scaled(self, input: Tensor) -> Tensor:
         return input if self.scale is None or self.scale == 1 else input * self.scale
 
-    @torch.compiler.disable
+    @without_dynamo
     def _look_at_first_batch(self, input: Tensor) -> None:
         if input.is_meta or self.weight.is_meta or not input.numel():
             return

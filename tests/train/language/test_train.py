@@ -34,7 +34,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("head", ["harmonic", "linear", "gaussian"])
 def test_it_learns_the_generated_text(tmp_path: Path, head: Any) -> None:
     last = pretrain(spec(head=head, steps=60, lr=2e-2, log_every=20), tmp_path, device="cpu")
-    assert lines(tmp_path)[0]["loss"] == pytest.approx(math.log(50), abs=0.1)  # knows nothing
+    # It knows nothing. A harmonic head starts with logits whose deviation is near 1, which costs half its square.
+    assert lines(tmp_path)[0]["loss"] == pytest.approx(math.log(50), abs=0.5 if head == "harmonic" else 0.1)
     assert last["val_loss"] < 3.4
     assert [line["step"] for line in lines(tmp_path) if line["step"] % 20 == 0] == [20, 40, 60]
 
@@ -136,7 +137,7 @@ def test_a_finished_run_is_not_run_again_but_can_be_made_longer(tmp_path: Path) 
 
 
 def test_bf16_is_near_float32(run: Path, tmp_path: Path) -> None:
-    pretrain(spec(dtype="bf16", steps=3), tmp_path, device="cpu")
+    pretrain(spec(dtype="bf16", steps=3, decay_steps=spec().end_of_decay), tmp_path, device="cpu")
     for ours, theirs in zip(lines(tmp_path), lines(run), strict=False):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-2)
         assert ours["loss"] != theirs["loss"]
