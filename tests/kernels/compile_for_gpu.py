@@ -22,15 +22,24 @@ from harmax.kernels.triton.launch import Launcher
 TARGET = GPUTarget("cuda", 90, 32)
 TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.int64: "i64", torch.int32: "i32"}
 TYPES[torch.bool] = "i1"
-SETTINGS: dict[str, dict[str, Any]] = {
-    "bfloat16": {},
-    "float32": {"label_smoothing": 0.1, "weight": torch.ones(300), "exponent": torch.tensor(2.0, requires_grad=True)},
+SMOOTHED = {"label_smoothing": 0.1, "weight": torch.ones(300), "exponent": torch.tensor(2.0, requires_grad=True)}
+PRIOR = {"prior": torch.zeros(300, requires_grad=True)}
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "bfloat16": [{}, PRIOR, {"prior": torch.zeros(300)}],
+    "float32": [SMOOTHED, {**SMOOTHED, **PRIOR}],
 }
 done: set[Any] = set()
 
 
 def compile_instead(
-    self: Launcher, kernel: Any, grid: Any, *groups: Any, size: Any = (), num_warps: int = 4, **own: Any
+    self: Launcher,
+    kernel: Any,
+    grid: Any,
+    *groups: Any,
+    size: Any = (),
+    num_warps: int = 4,
+    registers: int | None = None,
+    **own: Any,
 ) -> None:
     """Compile what would be launched, once."""
     given = ChainMap(own, *groups)
@@ -49,7 +58,7 @@ def compile_instead(
     if key not in done:
         done.add(key)
         source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=attributes)
-        compiled = triton.compile(source, target=TARGET, options={"num_warps": num_warps})
+        compiled = triton.compile(source, target=TARGET, options={"num_warps": num_warps, "maxnreg": registers})
         print(kernel.__name__, len(compiled.asm["cubin"]), flush=True)
 
 
@@ -63,5 +72,6 @@ if __name__ == "__main__":
         x, w = (torch.zeros(n, 64, dtype=getattr(torch, dtype), requires_grad=True) for n in (256, 300))
         options = LossOptions(mode=mode, check_targets=False)
         target = torch.zeros(256, dtype=torch.int64)
-        loss = harmonic_loss(x, w, target, impl="triton", options=options, **SETTINGS[dtype])
-        (2 * loss).backward()
+        for settings in SETTINGS[dtype]:
+            loss = harmonic_loss(x, w, target, impl="triton", options=options, **settings)
+            (2 * loss).backward()

@@ -1,6 +1,5 @@
 """The Triton implementation, in its interpreter where there is no GPU: against float64, and against eager code."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -11,30 +10,14 @@ from harmax.kernels.problem import Block, Problem, Wanted
 from harmax.kernels.triton import modes, support, tiles
 from harmax.kernels.triton.engine import Engine
 from oracle import HITS, assert_matches, assert_right_next_to_a_center, brute_force, problems, put_on_a_center
+from small_blocks import DEVICE, draw, error, small_block, small_blocks
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+__all__ = ["small_blocks"]  # a fixture
+
 # The interpreter cuts bfloat16 off where a GPU rounds it.
 GRADIENT_ERROR = {torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 1e-2}
 
 every_mode = pytest.mark.parametrize("mode", MODES)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    """Blocks and tiles that a small problem has several of."""
-    monkeypatch.setattr(tiles, "TILE", {"BM": 16, "BN": 16, "num_warps": 4})
-    monkeypatch.setattr(tiles, "NEAR_TILE", {"BM": 4, "BN": 32})
-    monkeypatch.setattr(tiles, "DW_COLUMNS", 48)
-    monkeypatch.setattr(tiles, "PITCH", 16)
-    monkeypatch.setattr(modes, "block", _small_block)
-    with np.errstate(all="ignore"):  # a GPU says nothing either when it divides by zero
-        yield
-
-
-def _small_block(mode, tokens, features, classes):
-    return {"fast": Block(tokens, classes), "balanced": Block(16, classes)}.get(
-        mode, Block(max(1, min(24, tokens)), 32)
-    )
 
 
 def run(x, w, target, *, mode="fast", **options):
@@ -44,16 +27,6 @@ def run(x, w, target, *, mode="fast", **options):
     dx, dw = torch.autograd.grad(loss.sum(), (x, w))
     assert (dx.dtype, dw.dtype) == (x.dtype, w.dtype)
     return loss.detach().cpu(), dx.cpu(), dw.cpu()
-
-
-def error(got, want):
-    return ((got.double() - want.double()).norm() / want.double().norm()).item()
-
-
-def draw(rows=40, features=20, classes=70, dtype=torch.float32, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    x, w = (torch.randn(count, features, generator=generator).to(dtype) for count in (rows, classes))
-    return x, w, torch.randint(classes, (rows,), generator=generator)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -307,7 +280,7 @@ def test_without_a_mode_memory_decides(monkeypatch):
 
     def block(mode, tokens, features, classes):
         asked.append(mode)
-        return _small_block(mode, tokens, features, classes)
+        return small_block(mode, tokens, features, classes)
 
     monkeypatch.setattr(modes, "block", block)
     for mode in ("fast", "balanced"):

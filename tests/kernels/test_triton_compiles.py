@@ -11,6 +11,7 @@ pytest.importorskip("triton", reason="is for Linux")
 KERNELS = {
     "find_center",
     "prepare",
+    "prepare_prior",
     "begin",
     "statistics",
     "statistics_near",

@@ -6,6 +6,7 @@ from triton.language.extra import libdevice
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
+MOST_STRETCH = tl.constexpr(60 * 1.4426950408889634)
 
 
 @triton.jit
@@ -23,6 +24,18 @@ def rebase(least, now, half, FAST: tl.constexpr):
     # Exactly 0 if nothing moved: otherwise a rounding would be multiplied in at every tile.
     moved = tl.where((now < least) & (least < float("inf")), log2(least * inverse, FAST), 0.0)
     return inverse, moved, tl.exp2(-half * moved)
+
+
+@triton.jit
+def log2_stretch(power, half):
+    """log2 of a class's factor on t, from its weight 2^power: h log2(factor) = -power. The factor ends at e^60."""
+    return tl.minimum(-power / half, MOST_STRETCH, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def stretch(power, half):
+    """The factor on t of a class whose weight is 2^power. It is infinite for a class without weight."""
+    return tl.where(power == float("-inf"), float("inf"), tl.exp2(log2_stretch(power, half)))
 
 
 @triton.jit

@@ -5,7 +5,18 @@ import triton.language as tl
 
 from harmax.kernels.triton import tiles
 from harmax.kernels.triton.launch import Arguments, Launcher, programs
-from harmax.kernels.triton.tables import STATE_LEAST, STATE_SIZE, SUM_EXACT, SUM_ROUNDED, Classes, Rows
+from harmax.kernels.triton.tables import (
+    HIT_LEAST,
+    HIT_NEAREST,
+    HIT_SIZE,
+    HIT_TOTAL,
+    STATE_LEAST,
+    STATE_SIZE,
+    SUM_EXACT,
+    SUM_ROUNDED,
+    Classes,
+    Rows,
+)
 
 
 def fill_tables(launch: Launcher, rows: Rows, classes: Classes, settings: Arguments) -> None:
@@ -16,8 +27,9 @@ def fill_tables(launch: Launcher, rows: Rows, classes: Classes, settings: Argume
 
 @triton.jit
 def begin(
-    X, W, TARGET, TARGET_DISTANCE, STATE, NEAR_ROW, SLOT, SLOT_G, COUNT, SUMS, x_stride, w_stride, rows, features,
-    ignore_index, classes, splits, SLOTS: tl.constexpr, BR: tl.constexpr, BD: tl.constexpr,
+    X, W, TARGET, TARGET_DISTANCE, TARGET_POWER, PRIOR_POWER, STATE, HITS, NEAR_ROW, SLOT, SLOT_G, COUNT, SUMS,
+    x_stride, w_stride, rows, features, ignore_index, classes, splits, WITH_PRIOR: tl.constexpr, SLOTS: tl.constexpr,
+    BR: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Store the exact squared distances of some rows to their targets (to class 0 if ignored), and fill their tables.
 
@@ -40,6 +52,12 @@ def begin(
         for column in range(STATE_LEAST + 1, STATE_SIZE):
             tl.store(STATE + (split * STATE_SIZE + column) * rows + i, zero, mask=here)
         tl.store(NEAR_ROW + split * rows + i, none, mask=here)
+        if WITH_PRIOR:
+            tl.store(HITS + (split * HIT_SIZE + HIT_NEAREST) * rows + i, zero + float("inf"), mask=here)
+            tl.store(HITS + (split * HIT_SIZE + HIT_LEAST) * rows + i, zero + float("inf"), mask=here)
+            tl.store(HITS + (split * HIT_SIZE + HIT_TOTAL) * rows + i, zero, mask=here)
+    if WITH_PRIOR:
+        tl.store(TARGET_POWER + i, tl.load(PRIOR_POWER + target, mask=here, other=0.0), mask=here)
     for slot in range(SLOTS):
         tl.store(SLOT + i * SLOTS + slot, none - 1, mask=here)
         tl.store(SLOT_G + i * SLOTS + slot, zero, mask=here)

@@ -19,6 +19,7 @@ from harmax.kernels.triton.launch import Launcher
 from harmax.kernels.triton.layout import lay_out
 from harmax.kernels.triton.losses import finish_losses
 from harmax.kernels.triton.operands import Operand, find_common_center, make_operand
+from harmax.kernels.triton.prior import make_tables, weighted_sum
 from harmax.kernels.triton.products import Products, add_weighted_centers, add_weighted_inputs
 from harmax.kernels.triton.statistics import gather_statistics
 from harmax.kernels.triton.sums import add_parts
@@ -45,7 +46,8 @@ class Engine:
         """Everything that compiled kernels depend on."""
         problem, layout = self.problem, self.layout
         vectors = tuple((v.shape, v.stride(), v.dtype, v.data_ptr() % 16) for v in (self.x_BD, self.w_VD))
-        settings = (problem.weight_V is None, problem.label_smoothing > 0, problem.ignore_index, problem.target.dtype)
+        parts = (problem.weight_V is None, problem.prior_V is None, problem.label_smoothing > 0)
+        settings = (*parts, problem.ignore_index, problem.target.dtype)
         blocks = (layout.row_blocks[0].stop if layout.row_blocks else 0, layout.column_blocks[0].stop)
         return (vectors, settings, self.wanted, *blocks, *tiles.TILE.values())
 
@@ -60,16 +62,16 @@ class Engine:
         self.dx_BD = self.x_BD.new_empty(self.x_BD.shape if self.wanted.x else 0)
         self.dw_VD = self.w_VD.new_empty(self.w_VD.shape if self.wanted.w else 0)
         if not self.layout.tokens:
-            none_B = self._new(0)
-            return Result(
-                none_B, none_B.clone(), none_B.bool(), self.dx_BD, self.dw_VD.zero_(), self._zeros(), self._new(0)
-            )
+            none_B, dprior_V = self._new(0), self._zeros(self.layout.classes if self.wanted.prior else 0)
+            losses = (none_B, none_B.clone(), none_B.bool())
+            return Result(*losses, self.dx_BD, self.dw_VD.zero_(), self._zeros(), dprior_V)
         x, w = self._start_products()
         self._make_tables(x, w)
         self._do_rows() if len(self.layout.column_blocks) == 1 else self._do_blocks()
         rows = self.rows
         dexponent = rows.dexponent_R.sum() if self.wanted.exponent else self._zeros()
-        return Result(rows.loss_R, rows.logsumexp_R, rows.hit_R, self.dx_BD, self.dw_VD, dexponent, self._new(0))
+        dprior_V = self._new(0) if self.classes.dprior_V is None else self.classes.dprior_V[: self.layout.classes]
+        return Result(rows.loss_R, rows.logsumexp_R, rows.hit_R, self.dx_BD, self.dw_VD, dexponent, dprior_V)
 
     def _start_products(self) -> tuple[Operand, Operand]:
         """Make the operands, and start the first large product before anything that it does not need."""
@@ -107,7 +109,7 @@ class Engine:
     def _make_tables(self, x: Operand, w: Operand) -> None:
         """Make all tables while the device computes the first product."""
         problem, layout = self.problem, self.layout
-        self.rows = new_rows(layout, self.x_BD, x.norm, x.factor, problem.target, self.scale())
+        self.rows = new_rows(layout, problem, self.wanted, self.x_BD, x, self.scale())
         self.blocks = {place.start: self.rows.block(place) for place in layout.row_blocks}
         self.settings = kernel_settings(problem, self.wanted, layout)
         self.classes = self._make_classes(w)
@@ -122,6 +124,11 @@ class Engine:
             ones_V = self.x_BD.new_ones(classes, dtype=torch.float32)
             share_V = (ones_V if weight_V is None else weight_V) * (smoothing / classes)
             share_sum, share_V = share_V.sum(), F.pad(share_V, (0, padded - classes))
+        prior, prior_share = None, None
+        if self.problem.prior_V is not None:
+            prior_V = aligned(self.problem.prior_V.float())
+            prior = make_tables(self.launch, prior_V, self.settings["EXPONENT"])
+            prior_share = None if share_V is None else weighted_sum(prior_V, prior, share_V[:classes])
         zeros = self._zeros(2 * padded + 1)
         column_sum_V, flags = zeros[:padded], zeros[padded:].view(torch.int32)
         if padded > classes:
@@ -137,6 +144,9 @@ class Engine:
             column_sum_V,
             flag_V=flags[:-1],
             any_near=flags[-1:],
+            prior=prior,
+            prior_share=prior_share,
+            dprior_V=self._zeros(padded) if self.wanted.prior else None,
         )
 
     def _do_rows(self) -> None:
@@ -148,7 +158,7 @@ class Engine:
             rows = self.blocks[place.start]
             self._gather_statistics(rows, place, columns)
             finish_losses(self.launch, rows, self.classes, self.settings)
-            if not (self.wanted.x or self.wanted.w):
+            if not (self.wanted.x or self.wanted.w or self.wanted.prior):
                 continue
             weight_RC = self._weigh(rows, place, columns)
             if self.wanted.x:
@@ -171,7 +181,7 @@ class Engine:
             for columns in layout.column_blocks:
                 self._gather_statistics(rows, place, columns)
             finish_losses(self.launch, rows, self.classes, self.settings)
-        if not (self.wanted.x or self.wanted.w):
+        if not (self.wanted.x or self.wanted.w or self.wanted.prior):
             return
         sum_BD = self._new(*self.x_BD.shape) if self.wanted.x else None
         single = len(layout.row_blocks) == 1

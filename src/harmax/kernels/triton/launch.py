@@ -46,17 +46,20 @@ class Launcher:
         *groups: Arguments,
         size: tuple[int, ...] = (),
         num_warps: int = 4,
+        registers: int | None = None,
         **own: Any,
     ) -> None:
         """Launch a kernel. It takes what its parameters name, from `own` first and then from the groups.
 
-        `size` is the size of the block: the arguments' alignment depends on it as well.
+        `size` is the size of the block: the arguments' alignment depends on it as well. `registers` limits those of a
+        thread.
         """
         given = (own, *groups)
         found = self.known.get((kernel, size)) if self.stream is not None else None
         if found is None:
             places = [(_place(kernel, name, given), name) for name in kernel.arg_names]
-            compiled = kernel[grid](*(given[place][name] for place, name in places), num_warps=num_warps)
+            limits = {"num_warps": num_warps} if registers is None else {"num_warps": num_warps, "maxnreg": registers}
+            compiled = kernel[grid](*(given[place][name] for place, name in places), **limits)
             if self.stream is not None:
                 self.known[kernel, size] = compiled, places
             return

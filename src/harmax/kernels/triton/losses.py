@@ -3,15 +3,21 @@
 import triton
 import triton.language as tl
 
-from harmax.kernels.triton.arithmetic import LN_2, LOG2_E, softplus
+from harmax.kernels.triton.arithmetic import LN_2, LOG2_E, softplus, stretch
 from harmax.kernels.triton.launch import Arguments, Launcher, programs
 from harmax.kernels.triton.tables import (
     FAR_FACTOR,
     FAR_INVERSE,
+    FAR_REFERENCE,
     FAR_SOFT,
     FAR_TARGET,
     FAR_TARGET_G,
+    FAR_TARGET_PULL,
     FAR_TWICE,
+    HIT_LEAST,
+    HIT_NEAREST,
+    HIT_SIZE,
+    HIT_TOTAL,
     STATE_BEATEN,
     STATE_DOT,
     STATE_HITS,
@@ -23,8 +29,10 @@ from harmax.kernels.triton.tables import (
     TERM_FACTOR,
     TERM_FLOOR,
     TERM_INVERSE,
+    TERM_MASS,
     TERM_SCALE,
     TERM_TARGET_G,
+    TERM_TARGET_PULL,
     TERM_TAU,
     Classes,
     Rows,
@@ -40,12 +48,44 @@ def finish_losses(launch: Launcher, rows: Rows, classes: Classes, settings: Argu
 
 
 @triton.jit
+def _log2_ratio(a, b):
+    """log2(a / b), also where factors of classes bring the ratio out of range."""
+    ratio = a / b
+    inside = (ratio > 1e-37) & (ratio < float("inf"))
+    return tl.where(inside, tl.log2(ratio), tl.log2(a) - tl.log2(b))
+
+
+@triton.jit
+def _shrink(own, reference, half):
+    """Move a sum from its own reference to a smaller one: log2 of their ratio, and the factor of the sum."""
+    known = own < float("inf")
+    moved = tl.where(known, _log2_ratio(own, reference), 0.0)
+    return moved, tl.where(known, tl.exp2(-half * moved), 0.0)
+
+
+@triton.jit
+def _statistics_of_hits(HITS, i, here, stride, splits, half, BM: tl.constexpr):
+    """Over all splits: the smallest t of a positive distance; of hits, the smallest factor, and the sum of q."""
+    nearest, least = tl.full([BM], float("inf"), tl.float32), tl.full([BM], float("inf"), tl.float32)
+    for split in range(splits):
+        part = HITS + split * HIT_SIZE * stride + i
+        nearest = tl.minimum(nearest, tl.load(part + HIT_NEAREST * stride, mask=here, other=1.0))
+        least = tl.minimum(least, tl.load(part + HIT_LEAST * stride, mask=here, other=1.0))
+    total = tl.zeros([BM], tl.float32)
+    for split in range(splits):
+        part = HITS + split * HIT_SIZE * stride + i
+        _, shrink = _shrink(tl.load(part + HIT_LEAST * stride, mask=here, other=1.0), least, half)
+        total += shrink * tl.load(part + HIT_TOTAL * stride, mask=here, other=0.0)
+    return nearest, least, total
+
+
+@triton.jit
 def finish(
-    STATE, TARGET, TARGET_DISTANCE, X_NORM, X_FACTOR, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT, LOSS, LSE, HIT,
-    DEXPONENT, TERMS, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, rows, stride, splits, classes, ignore_index, softening,
-    listed_near, hit_floor, tiny, sparse,
-    WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr, FAST: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr,
-    BM: tl.constexpr,
+    STATE, HITS, TARGET, TARGET_DISTANCE, TARGET_POWER, X_NORM, X_FACTOR, W_NORM, WEIGHT, SHARE, SCALE, EXPONENT,
+    LOSS, LSE, HIT, DEXPONENT, TERMS, FAR, NEAR_ROW, SLOT, FLAG, SHARE_SUM, PRIOR_TOP, PRIOR_SHARE, rows, stride,
+    splits, classes, ignore_index, softening, listed_near, hit_floor, tiny, sparse,
+    WITH_PRIOR: tl.constexpr, WANT_PRIOR: tl.constexpr, WEIGHTED: tl.constexpr, SMOOTHED: tl.constexpr,
+    FAST: tl.constexpr, G_TYPE: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
     """Write the losses and statistics of some rows, TERMS and FAR. NEAR_ROW of the first split becomes the row's."""
     i = tl.program_id(0).to(tl.int64) * BM + tl.arange(0, BM)
@@ -83,27 +123,54 @@ def finish(
     s = tl.load(TARGET_DISTANCE + i, mask=here, other=1.0)
 
     # An exact hit counts as a distance below every real one of its row.
-    nearest = tl.minimum(least - softening, tl.where(s == 0, float("inf"), s))
+    closest = least
+    if WITH_PRIOR:
+        closest, hit_least, hit_total = _statistics_of_hits(HITS, i, here, stride, splits, half, BM)
+    nearest = tl.minimum(closest - softening, tl.where(s == 0, float("inf"), s))
     floor = tl.maximum(tl.where(nearest < float("inf"), nearest, 0.0) * hit_floor, tiny)
     t = tl.maximum(s, floor, propagate_nan=tl.PropagateNan.ALL) + softening
-    known = least < float("inf")
-    reference = tl.where(known, least, 1.0)
-    lifted = floor + softening
-    moved = tl.log2(reference / lifted)
-    shrink = tl.where(known, tl.exp2(-half * moved), 0.0)
-    dot = tl.where(hits > 0, tl.where(known, shrink * (dot + total * moved), 0.0), dot)
-    total = tl.where(hits > 0, hits + shrink * total, total)
+    if WITH_PRIOR:
+        lifted = floor + softening
+        # Hits have the factors of their classes, so that another class may be more probable.
+        hit = lifted * hit_least
+        first = tl.minimum(least, hit)
+        reference = tl.where(first < float("inf"), first, 1.0)
+        moved, shrink = _shrink(least, reference, half)
+        _, hit_shrink = _shrink(hit, reference, half)
+        hit_total *= hit_shrink
+        dot = shrink * (dot + total * moved) + hit_total * _log2_ratio(lifted, reference)
+        total = shrink * total + hit_total
+        power = tl.load(TARGET_POWER + i, mask=here, other=0.0)
+        scaled = t * stretch(power, half)
+        behind = (scaled > reference) | ((scaled == reference) & (beaten > 0))
+        exact = (hit < float("inf")) | ((s == 0) & (first < float("inf")))
+        beaten = tl.where(exact, behind.to(tl.float32), beaten)
+    else:
+        known = least < float("inf")
+        reference = tl.where(known, least, 1.0)
+        lifted = floor + softening
+        moved = tl.log2(reference / lifted)
+        shrink = tl.where(known, tl.exp2(-half * moved), 0.0)
+        dot = tl.where(hits > 0, tl.where(known, shrink * (dot + total * moved), 0.0), dot)
+        total = tl.where(hits > 0, hits + shrink * total, total)
+        reference = tl.where(hits > 0, lifted, reference)
     # The passes multiply by this inverse, so quotients must be rounded here as they are there.
-    inverse = 1.0 / tl.where(hits > 0, lifted, reference)
+    inverse = 1.0 / reference
 
-    ratio = tl.log2(t * inverse)
+    ratio = _log2_ratio(t, reference) if WITH_PRIOR else tl.log2(t * inverse)
     log_total = tl.log2(total)
     gap = (half * ratio + log_total) * LN_2
+    if WITH_PRIOR:
+        gap -= power * LN_2
     loss = softplus(gap)
     # log of sigmoid(gap), the probability of all wrong classes together.
     log_wrong = -softplus(-gap) * LOG2_E
     wrong = tl.exp2(log_wrong)
     lse = loss - half * tl.log(t)
+    if WITH_PRIOR:
+        # If the prior leaves the target out, the wrong classes are all classes.
+        of_wrong = log_total * LN_2 - half * tl.log(reference)
+        lse = tl.where(power > float("-inf"), lse + power * LN_2, of_wrong) + tl.load(PRIOR_TOP)
     weight = used.to(tl.float32)
     if WEIGHTED:
         weight = tl.where(used, tl.load(WEIGHT + target, mask=used, other=0.0), 0.0)
@@ -121,6 +188,9 @@ def finish(
         logs = share_log + share_hits * tl.log2(lifted / before)
         logs = (logs + (share_sum - share_c) * tl.log2(before / t)) * LN_2
         dense = tl.where(used, share_sum, 0.0)
+        if WITH_PRIOR:
+            costs = share_sum * power * LN_2 - tl.load(PRIOR_SHARE)
+            loss += tl.where(used, tl.where(power > float("-inf"), costs, float("inf")), 0.0)
         loss += tl.where(used, half * logs + share_sum * softplus(gap), 0.0)
         pull += share_c - dense * (1.0 - wrong)
         dexponent += 0.5 * scale * (logs - dense * wrong * (dot * share_of - ratio) * LN_2)
@@ -140,6 +210,10 @@ def finish(
     tl.store(TERMS + TERM_FACTOR * stride + i, factor, mask=here)
     tl.store(TERMS + TERM_TARGET_G * stride + i, g, mask=here)
     tl.store(TERMS + TERM_TAU * stride + i, tau, mask=here)
+    if WANT_PRIOR:
+        mass = tl.where(used, scale * tau * (wrong * share_of), 0.0)
+        tl.store(TERMS + TERM_MASS * stride + i, mass, mask=here)
+        tl.store(TERMS + TERM_TARGET_PULL * stride + i, tl.where(used, -scale * pull, 0.0), mask=here)
     x_norm = tl.load(X_NORM + i, mask=here, other=0.0)
     close = used & (s <= listed_near * (x_norm + tl.load(W_NORM + target, mask=used, other=0.0)))
     tl.store(SLOT + i * SLOTS, tl.where(close, target, -1).to(tl.int32), mask=here)
@@ -152,6 +226,9 @@ def finish(
     tl.store(FAR + FAR_SOFT * stride + i, tl.where(far, soft, 1.0), mask=here)
     tl.store(FAR + FAR_TWICE * stride + i, tl.where(far, twice, 0.0), mask=here)
     tl.store(FAR + FAR_FACTOR * stride + i, tl.where(far, factor, 0.0), mask=here)
+    if WANT_PRIOR:
+        tl.store(FAR + FAR_REFERENCE * stride + i, tl.where(far, reference, 0.0), mask=here)
+        tl.store(FAR + FAR_TARGET_PULL * stride + i, tl.where(far & used, scale * half * pull, 0.0), mask=here)
     written = g.to(G_TYPE).to(tl.float32)
     tl.store(FAR + FAR_TARGET_G * stride + i, tl.where(far & (close == 0), written, 0.0), mask=here)
     # As bits, because float32 does not hold every whole number.

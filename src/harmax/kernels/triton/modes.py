@@ -39,9 +39,16 @@ def block(mode: str, tokens: int, features: int, classes: int) -> Block:
 
 
 def peak_bytes(
-    mode: str, tokens: int, features: int, classes: int, *, itemsize: int = 2, w_itemsize: int | None = None
+    mode: str,
+    tokens: int,
+    features: int,
+    classes: int,
+    *,
+    itemsize: int = 2,
+    w_itemsize: int | None = None,
+    prior: bool = False,
 ) -> int:
-    """Predict the peak memory of a step in this mode, both gradients included.
+    """Predict the peak memory of a step in this mode, both gradients included; `prior`: the prior's gradient too.
 
     >>> [peak_bytes(mode, 16384, 768, 50304) // 2**20 for mode in ("fast", "balanced", "lean")]
     [1059, 528, 194]
@@ -59,6 +66,8 @@ def peak_bytes(
     else:
         sums = tokens + min(columns, tiles.DW_COLUMNS if rows == tokens else columns)
     tables = 152 * tokens + 48 * classes
+    if prior:  # sums over rows with near pairs, one per program, and the further tables
+        tables += 4 * -(-rows // (2 * tiles.NEAR_TILE["BM"])) * tiles.pitch(columns) + 64 * tokens + 48 * classes
     return features * (gradients + copies + 4 * sums) + itemsize * rows * tiles.pitch(columns) + tables
 
 
@@ -71,7 +80,14 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def choose_mode(
-    tokens: int, features: int, classes: int, *, itemsize: int, w_itemsize: int | None = None, free: int | None
+    tokens: int,
+    features: int,
+    classes: int,
+    *,
+    itemsize: int,
+    w_itemsize: int | None = None,
+    prior: bool = False,
+    free: int | None,
 ) -> str:
     """Name the fastest mode that fits, or the leanest if none does.
 
@@ -80,7 +96,7 @@ def choose_mode(
     """
     for mode in MODES:
         # The margin is for other allocations of a step, and for fragmented memory.
-        takes = peak_bytes(mode, tokens, features, classes, itemsize=itemsize, w_itemsize=w_itemsize)
+        takes = peak_bytes(mode, tokens, features, classes, itemsize=itemsize, w_itemsize=w_itemsize, prior=prior)
         if free is None or 1.1 * takes <= free:
             return mode
     return MODES[-1]
@@ -101,5 +117,6 @@ def block_that_fits(problem: Problem) -> Block:
     """The block of the fastest mode that fits into the memory that is free now."""
     (tokens, features), classes = problem.x_BD.shape, len(problem.w_VD)
     sizes = {"itemsize": problem.x_BD.element_size(), "w_itemsize": problem.w_VD.element_size()}
-    mode = choose_mode(tokens, features, classes, **sizes, free=free_bytes(problem.x_BD.device))
+    prior = problem.prior_V is not None
+    mode = choose_mode(tokens, features, classes, **sizes, prior=prior, free=free_bytes(problem.x_BD.device))
     return block(mode, tokens, features, classes)

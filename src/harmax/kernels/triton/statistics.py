@@ -8,10 +8,14 @@ import triton.language as tl
 from torch import Tensor
 
 from harmax.kernels.triton import tiles
-from harmax.kernels.triton.arithmetic import log2, rebase
+from harmax.kernels.triton.arithmetic import log2, rebase, stretch
 from harmax.kernels.triton.launch import Arguments, Launcher, programs
 from harmax.kernels.triton.near import Pairs, distances
 from harmax.kernels.triton.tables import (
+    HIT_LEAST,
+    HIT_NEAREST,
+    HIT_SIZE,
+    HIT_TOTAL,
     STATE_BEATEN,
     STATE_DOT,
     STATE_HITS,
@@ -40,9 +44,10 @@ def gather_statistics(
 
 @triton.jit
 def statistics(
-    P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, TARGET_DISTANCE, STATE, NEAR_ROW, ANY_NEAR, rows,
-    stride, columns, span, first, ignore_index, EXPONENT, softening, near, tiny, SMOOTHED: tl.constexpr,
-    DOT: tl.constexpr, FAST: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, PRIOR_FACTOR, PRIOR_STRETCH, TARGET, TARGET_DISTANCE,
+    TARGET_POWER, STATE, HITS, NEAR_ROW, ANY_NEAR, rows, stride, columns, span, first, ignore_index, EXPONENT,
+    softening, near, tiny, WITH_PRIOR: tl.constexpr, SMOOTHED: tl.constexpr, DOT: tl.constexpr, FAST: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Update STATE for rows without a near pair.
 
@@ -57,6 +62,11 @@ def statistics(
     # An ignored row has statistics too; any class can serve as its target.
     target = tl.where(target == ignore_index, 0, target).to(tl.int32)
     target_t = tl.load(TARGET_DISTANCE + i, mask=here, other=0.0) + softening
+    target_scaled = target_t
+    if WITH_PRIOR:
+        target_scaled *= stretch(tl.load(TARGET_POWER + i, mask=here, other=0.0), half)
+        HITS += tl.program_id(1) * HIT_SIZE * stride
+        nearest = tl.full([BM, BN // 4], float("inf"), tl.float32)
     STATE += tl.program_id(1) * STATE_SIZE * stride
     least = tl.load(STATE + STATE_LEAST * stride + i, mask=here, other=float("inf"))
     total = tl.load(STATE + STATE_TOTAL * stride + i, mask=here, other=0.0)
@@ -83,11 +93,18 @@ def statistics(
         t = tl.where((first + j)[None, :] == target[:, None], float("inf"), t)
         # Beyond the last class this is NaN, which the minimum ignores.
         gap = tl.minimum(gap, t - (x_margin[:, None] + near * w_norm[None, :]))
+        if WITH_PRIOR:
+            # Four columns at once: they belong to one thread, which then keeps a quarter as many numbers.
+            nearest = tl.minimum(nearest, tl.min(tl.reshape(t, [BM, BN // 4, 4]), 2))
+            t *= tl.load(PRIOR_FACTOR + first + j, mask=j < columns, other=1.0)[None, :]
 
         now = tl.minimum(least, tl.min(t, 1))
         inverse, moved, shrink = rebase(least, now, half, FAST)
         log_ratio = log2(t * inverse[:, None], FAST)
         q = tl.exp2(-half * log_ratio)
+        if WITH_PRIOR and (DOT or SMOOTHED):
+            # From here on without the factor of the class: the prior is no part of these sums.
+            log_ratio -= tl.load(PRIOR_STRETCH + first + j, mask=j < columns, other=0.0)[None, :]
         if DOT:
             dots = shrink[:, None] * (dots + totals * moved[:, None])
             dots += tl.where(t < float("inf"), q * log_ratio, 0.0)
@@ -101,8 +118,8 @@ def statistics(
             shares += tl.where(t < float("inf"), share[None, :] * logs, 0.0)
         least = now
 
-    seen = here & ((tl.min(gap, 1) <= 0) | (least == target_t) | (least < tiny))
-    beaten = tl.where(least >= target_t, beaten, 1.0)  # also if one of them is NaN
+    seen = here & ((tl.min(gap, 1) <= 0) | (least == target_scaled) | (least < tiny))
+    beaten = tl.where(least >= target_scaled, beaten, 1.0)  # also if one of them is NaN
     clear = here & (seen == 0)
     tl.store(STATE + STATE_LEAST * stride + i, least, mask=clear)
     tl.store(STATE + STATE_TOTAL * stride + i, total + tl.sum(totals, 1), mask=clear)
@@ -111,6 +128,9 @@ def statistics(
     if SMOOTHED:
         tl.store(STATE + STATE_SHARE_LOG * stride + i, share_log + tl.sum(shares, 1), mask=clear)
     tl.store(STATE + STATE_BEATEN * stride + i, beaten, mask=clear)
+    if WITH_PRIOR:
+        place = HITS + HIT_NEAREST * stride + i
+        tl.store(place, tl.minimum(tl.load(place, mask=here, other=0.0), tl.min(nearest, 1)), mask=clear)
     NEAR_ROW += tl.program_id(1) * stride
     before = tl.load(NEAR_ROW + i, mask=here, other=0)
     tl.store(NEAR_ROW + i, (before & 2) | seen.to(tl.int32), mask=here)
@@ -119,10 +139,11 @@ def statistics(
 
 @triton.jit
 def statistics_near(
-    P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, TARGET, TARGET_DISTANCE, STATE, NEAR_ROW, ANY_NEAR, SLOT,
-    COUNT, FLAG, X, W, x_stride, w_stride, rows, stride, columns, span, splits, first, features, ignore_index, EXPONENT,
-    softening, near, listed_near, tiny, SMOOTHED: tl.constexpr, DOT: tl.constexpr, SLOTS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
+    P, p_stride, X_NORM, X_FACTOR, W_NORM, W_FACTOR, SHARE, PRIOR_FACTOR, PRIOR_STRETCH, TARGET, TARGET_DISTANCE,
+    TARGET_POWER, STATE, HITS, NEAR_ROW, ANY_NEAR, SLOT, COUNT, FLAG, X, W, x_stride, w_stride, rows, stride, columns,
+    span, splits, first, features, ignore_index, EXPONENT, softening, near, listed_near, tiny,
+    WITH_PRIOR: tl.constexpr, SMOOTHED: tl.constexpr, DOT: tl.constexpr, SLOTS: tl.constexpr, BM: tl.constexpr,
+    BN: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Update STATE for the splits of rows that `statistics` left out, and list their nearest pairs."""
     if tl.load(ANY_NEAR) == 0:
@@ -143,6 +164,13 @@ def statistics_near(
                 dot, share_log = tl.load(state + STATE_DOT * stride), tl.load(state + STATE_SHARE_LOG * stride)
                 beaten = tl.load(state + STATE_BEATEN * stride)
                 hits, share_hits = tl.load(state + STATE_HITS * stride), tl.load(state + STATE_SHARE_HITS * stride)
+                if WITH_PRIOR:
+                    zero = HITS + split * HIT_SIZE * stride + row
+                    nearest = tl.load(zero + HIT_NEAREST * stride)
+                    hit_least = tl.load(zero + HIT_LEAST * stride)
+                    hit_total = tl.load(zero + HIT_TOTAL * stride)
+                    target_scaled = tl.maximum(target_s, tiny) + softening
+                    target_scaled *= stretch(tl.load(TARGET_POWER + row), half)
                 end = tl.minimum(columns, (split + 1) * span)
                 for start in range(split * span, end, BN):
                     s, norms, j = distances(pairs, row, start, first, end, target, near, BN, BD)
@@ -162,15 +190,30 @@ def statistics_near(
                     if SMOOTHED:
                         share = tl.load(SHARE + j, mask=s < float("inf"), other=0.0)
                         share_hits += tl.sum(tl.where(hit, share, 0.0))
-                    beating = (s < target_s) | ((s == target_s) & (j < target))
+                    if WITH_PRIOR:
+                        factor = tl.load(PRIOR_FACTOR + j, mask=s < float("inf"), other=1.0)
+                        scaled = factor * (tl.maximum(s, tiny) + softening)
+                        beating = (scaled < target_scaled) | ((scaled == target_scaled) & (j < target))
+                        hit_factor = tl.where(hit, factor, float("inf"))
+                        now = tl.minimum(hit_least, tl.min(hit_factor))
+                        inverse, moved, shrink = rebase(hit_least, now, half, False)
+                        hit_total = shrink * hit_total + tl.sum(tl.exp2(-half * tl.log2(hit_factor * inverse)))
+                        hit_least = now
+                    else:
+                        beating = (s < target_s) | ((s == target_s) & (j < target))
                     beaten = tl.maximum(beaten, tl.max(beating.to(tl.float32)))
 
                     t = tl.maximum(s, tiny, propagate_nan=tl.PropagateNan.ALL) + softening
                     t = tl.where(hit, float("inf"), t)
+                    if WITH_PRIOR:
+                        nearest = tl.minimum(nearest, tl.min(t))
+                        t *= factor
                     now = tl.minimum(least, tl.min(t))
                     inverse, moved, shrink = rebase(least, now, half, False)
                     log_ratio = tl.log2(t * inverse)
                     q = tl.exp2(-half * log_ratio)
+                    if WITH_PRIOR and (DOT or SMOOTHED):
+                        log_ratio -= tl.load(PRIOR_STRETCH + j, mask=s < float("inf"), other=0.0)
                     if DOT:
                         dot = shrink * (dot + total * moved)
                         dot += tl.sum(tl.where(t < float("inf"), q * log_ratio, 0.0))
@@ -186,5 +229,9 @@ def statistics_near(
                 tl.store(state + STATE_BEATEN * stride, beaten)
                 tl.store(state + STATE_HITS * stride, hits)
                 tl.store(state + STATE_SHARE_HITS * stride, share_hits)
+                if WITH_PRIOR:
+                    tl.store(zero + HIT_NEAREST * stride, nearest)
+                    tl.store(zero + HIT_LEAST * stride, hit_least)
+                    tl.store(zero + HIT_TOTAL * stride, hit_total)
                 tl.store(NEAR_ROW + split * stride + row, 2)
         tl.store(COUNT + row, count)

@@ -14,6 +14,7 @@ BLOCK = 128
 def add_parts(launch: Launcher, parts: Parts, weight_RC: Tensor, rows: Rows, classes: Classes, *, first: int) -> None:
     """Add the parts of a block, whose first column is class `first`, to the sums of its rows and classes."""
     (_, blocks, count), (groups, columns) = parts.row_parts.shape, parts.column_parts.shape
+    dprior_V, near_parts = classes.dprior_V, parts.near_parts
     row_programs = -(-count // BLOCK)
     launch(
         add_sums,
@@ -25,6 +26,10 @@ def add_parts(launch: Launcher, parts: Parts, weight_RC: Tensor, rows: Rows, cla
         G=weight_RC,
         p_stride=weight_RC.stride(0),
         COLUMN_SUM=classes.column_sum_V[first:],
+        PRIOR_PARTS=parts.prior_parts,
+        NEAR_PARTS=near_parts,
+        PRIOR_SUM=None if dprior_V is None else dprior_V[first:],
+        near_groups=None if near_parts is None else len(near_parts),
         columns=columns,
         blocks=blocks,
         groups=groups,
@@ -37,9 +42,20 @@ def add_parts(launch: Launcher, parts: Parts, weight_RC: Tensor, rows: Rows, cla
 
 
 @triton.jit
+def _prior_sums(PARTS, groups, part, j, columns, BK: tl.constexpr, BN: tl.constexpr):
+    sums = tl.zeros([BK, BN], tl.float32)
+    for start in range(0, groups, BK):
+        group = (start + part)[:, None]
+        place = PARTS + group * columns + j[None, :]
+        sums += tl.load(place, mask=(group < groups) & (j < columns)[None, :], other=0.0)
+    return sums
+
+
+@triton.jit
 def add_sums(
-    ROW_PARTS, COLUMN_PARTS, G, p_stride, NEAR_ROW, ANY_NEAR, SUMS, COLUMN_SUM, rows, stride, columns, blocks, groups,
-    row_programs, BK: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    ROW_PARTS, COLUMN_PARTS, PRIOR_PARTS, NEAR_PARTS, G, p_stride, NEAR_ROW, ANY_NEAR, SUMS, COLUMN_SUM, PRIOR_SUM,
+    rows, stride, columns, blocks, groups, near_groups, row_programs, WANT_PRIOR: tl.constexpr, BK: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
     """Add up parts. The first programs do rows. The others do columns, with the rows that `weigh` left out."""
     part, here = tl.arange(0, BK), tl.arange(0, BN)
@@ -73,3 +89,10 @@ def add_sums(
                     near = near & (line != at)
                     left -= 1
         tl.store(COLUMN_SUM + j, total, mask=j < columns)
+        if WANT_PRIOR:
+            total = tl.load(PRIOR_SUM + j, mask=j < columns, other=0.0)
+            sums = _prior_sums(PRIOR_PARTS, groups, part, j, columns, BK, BN)
+            if tl.load(ANY_NEAR) != 0:
+                sums += _prior_sums(NEAR_PARTS, near_groups, part, j, columns, BK, BN)
+            total += tl.sum(sums, 0)
+            tl.store(PRIOR_SUM + j, total, mask=j < columns)

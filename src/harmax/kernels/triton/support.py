@@ -59,7 +59,8 @@ def checked(problem: Problem) -> Problem:
     reason = why_not(device)
     if reason is not None:
         raise RuntimeError(f"impl='triton' needs {reason}, or pass impl='auto'.")
-    for name, tensor in (("linear_weight", problem.w_VD), ("target", problem.target), ("weight", problem.weight_V)):
+    others = {"linear_weight": problem.w_VD, "target": problem.target, "weight": problem.weight_V}
+    for name, tensor in {**others, "prior": problem.prior_V}.items():
         if tensor is not None and tensor.device != device:
             raise ValueError(f"`{name}` must be on `input`'s device, {device}, got {tensor.device}; move it there.")
     for name, tensor in (("input", problem.x_BD), ("linear_weight", problem.w_VD)):
@@ -72,8 +73,6 @@ def checked(problem: Problem) -> Problem:
         raise TypeError(
             "`target` must be class indices with impl='triton', got class probabilities; pass impl='chunked'."
         )
-    if problem.prior_V is not None:
-        raise ValueError("`prior` must be None with impl='triton', got a tensor; pass impl='chunked'.")
     if isinstance(problem.exponent, Tensor):
         return problem._replace(exponent=problem.exponent.to(device))
     return problem

@@ -19,6 +19,8 @@ from harmax.kernels.problem import Problem, Wanted
 from harmax.kernels.triton import launch, tiles
 from harmax.kernels.triton.launch import Arguments
 from harmax.kernels.triton.layout import Layout
+from harmax.kernels.triton.operands import Operand
+from harmax.kernels.triton.prior import PriorTables
 
 # STATE (splits, STATE_SIZE, R): statistics over the wrong classes that a split has seen so far.
 STATE_LEAST = tl.constexpr(0)  # smallest t of a positive s
@@ -30,6 +32,12 @@ STATE_HITS = tl.constexpr(5)  # number of distances of exactly zero
 STATE_SHARE_HITS = tl.constexpr(6)  # sum of share over these hits
 STATE_SIZE = tl.constexpr(7)
 
+# HITS (splits, HIT_SIZE, R), with a prior only: the smallest t, and statistics over distances of exactly zero.
+HIT_NEAREST = tl.constexpr(0)  # smallest t of a positive s, without the factor of its class
+HIT_LEAST = tl.constexpr(1)  # smallest factor of a hit
+HIT_TOTAL = tl.constexpr(2)  # sum over hits of (HIT_LEAST / factor)^h
+HIT_SIZE = tl.constexpr(3)
+
 # TERMS (TERM_SIZE, R): the terms of a row's gradient weights.
 TERM_INVERSE = tl.constexpr(0)  # 1 / ref
 TERM_FLOOR = tl.constexpr(1)  # the value that replaces smaller squared distances
@@ -38,6 +46,8 @@ TERM_SCALE = tl.constexpr(3)  # the upstream gradient times h, with smoothing on
 TERM_TARGET_G = tl.constexpr(4)  # G of the target
 TERM_TAU = tl.constexpr(5)  # mass of the row's target distribution
 TERM_SIZE = tl.constexpr(6)
+TERM_MASS = tl.constexpr(6)  # only for the prior's gradient: factor of (ref / t)^h in it
+TERM_TARGET_PULL = tl.constexpr(7)  # only for the prior's gradient: the target's part in it
 
 # FAR (FAR_SIZE, R): the same for rows without near pairs, as the main pass reads it. Neutral for the other rows.
 FAR_INVERSE = tl.constexpr(0)  # 1 / ref
@@ -47,6 +57,9 @@ FAR_FACTOR = tl.constexpr(3)  # as TERM_FACTOR
 FAR_TARGET_G = tl.constexpr(4)  # G of the target as rounded; 0 if the pair is listed
 FAR_TARGET = tl.constexpr(5)  # the target, as the bits of an integer
 FAR_SIZE = tl.constexpr(6)
+FAR_REFERENCE = tl.constexpr(6)  # only for the prior's gradient: ref
+FAR_TARGET_PULL = tl.constexpr(7)  # only for the prior's gradient: G t of the target
+PRIOR_TERMS = tl.constexpr(2)  # columns of TERMS, and of FAR, that only the prior's gradient needs
 
 # SUMS (SUM_SIZE, R): sums of a row's gradient weights.
 SUM_ROUNDED = tl.constexpr(0)  # as they were written
@@ -94,6 +107,9 @@ class Rows:
     logsumexp_R: Tensor
     hit_R: Tensor
     dexponent_R: Tensor
+    target_power_R: Tensor | None
+    """The prior's weight of the target, as a power of two."""
+    hits: Tensor | None
 
     def __len__(self) -> int:
         return len(self.x_RD)
@@ -121,6 +137,8 @@ class Rows:
             "LSE": self.logsumexp_R,
             "HIT": self.hit_R,
             "DEXPONENT": self.dexponent_R,
+            "TARGET_POWER": self.target_power_R,
+            "HITS": self.hits,
             "rows": len(self),
             "stride": self.sums.stride(0),
         }
@@ -129,29 +147,34 @@ class Rows:
         """Return views of some of the rows."""
         if place == slice(0, len(self)):
             return self
-        columns_first = ("state", "near_row", "terms", "far", "sums")
+        columns_first = ("state", "near_row", "terms", "far", "sums", "hits")
         tables = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Rows(**{k: v[..., place] if k in columns_first else v[place] for k, v in tables.items()})
+        for name, v in tables.items():
+            if v is not None:
+                tables[name] = v[..., place] if name in columns_first else v[place]
+        return Rows(**tables)
 
 
-def new_rows(layout: Layout, x_BD: Tensor, norm_B: Tensor, factor_B: Tensor, target_B: Tensor, scale_B: Tensor) -> Rows:
+def new_rows(layout: Layout, problem: Problem, wanted: Wanted, x_BD: Tensor, operand: Operand, scale_B: Tensor) -> Rows:
     """Allocate the tables of all rows; `begin` fills them."""
 
     def new(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return x_BD.new_empty(shape, dtype=dtype)
 
     count, splits = layout.tokens, layout.splits
+    extra = PRIOR_TERMS.value if wanted.prior else 0
+    with_prior = problem.prior_V is not None
     return Rows(
         x_RD=x_BD,
-        norm_R=norm_B[:count],
-        factor_R=factor_B[:count],
-        target_R=aligned(target_B),
+        norm_R=operand.norm[:count],
+        factor_R=operand.factor[:count],
+        target_R=aligned(problem.target),
         scale_R=aligned(scale_B),
         target_distance_R=new(count),
         state=new(splits, STATE_SIZE.value, count),
         near_row=new(splits, count, dtype=torch.int32),
-        terms=new(TERM_SIZE.value, count),
-        far=new(FAR_SIZE.value, count),
+        terms=new(TERM_SIZE.value + extra, count),
+        far=new(FAR_SIZE.value + extra, count),
         sums=new(SUM_SIZE.value, count),
         slot=new(count, tiles.SLOTS, dtype=torch.int32),
         slot_g=new(count, tiles.SLOTS),
@@ -160,6 +183,8 @@ def new_rows(layout: Layout, x_BD: Tensor, norm_B: Tensor, factor_B: Tensor, tar
         logsumexp_R=new(count),
         hit_R=new(count, dtype=torch.bool),
         dexponent_R=new(count),
+        target_power_R=new(count) if with_prior else None,
+        hits=new(splits, HIT_SIZE.value, count) if with_prior else None,
     )
 
 
@@ -183,6 +208,11 @@ class Classes:
     """1 if a pair of this class is listed."""
     any_near: Tensor
     """1 if any row has a near pair."""
+    prior: PriorTables | None
+    prior_share: Tensor | None
+    """Sum of the prior, relative to the largest, over the shares of a smoothed target."""
+    dprior_V: Tensor | None
+    """The gradient of the prior."""
 
     @cached_property
     def arguments(self) -> Arguments:
@@ -198,6 +228,13 @@ class Classes:
             "COLUMN_SUM": self.column_sum_V,
             "FLAG": self.flag_V,
             "ANY_NEAR": self.any_near,
+            "PRIOR_POWER": None if self.prior is None else self.prior.power_V,
+            "PRIOR_FACTOR": None if self.prior is None else self.prior.factor_V,
+            "PRIOR_STRETCH": None if self.prior is None else self.prior.stretch_V,
+            "PRIOR_TOP": None if self.prior is None else self.prior.top,
+            "PRIOR_SHARE": self.prior_share,
+            "WITH_PRIOR": self.prior is not None,
+            "WANT_PRIOR": self.dprior_V is not None,
             "WEIGHTED": self.weight_V is not None,
             "SMOOTHED": self.share_V is not None,
         }
