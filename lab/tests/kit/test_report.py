@@ -16,7 +16,7 @@ from harmax.figures import Picture, house_style
 from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Cell, Experiment, Spec, view
+from harmax_lab.kit.experiment import Cell, Experiment, Spec, Work, view
 from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report import write_report, write_results
 from harmax_lab.kit.report.svg import to_svg
@@ -64,8 +64,7 @@ DEMO = Experiment(
         Claim("checked", "Still true without d.", "Not reported.", control=True, judge=judge),
     ),
     profiles={"smoke": DemoSpec(), "quick": DemoSpec(seeds=(0, 1), level=1), "full": DemoSpec(seeds=(0, 1), level=2)},
-    cells=lambda spec: [DemoCell(seed) for seed in spec.seeds],
-    run_cells=compute,
+    work=Work(lambda spec: [DemoCell(seed) for seed in spec.seeds], compute),
     tables=lambda results: [Table("Numbers", ({"name": "x", "value": 1.23456e-7},))],
     figures=draw,
 )

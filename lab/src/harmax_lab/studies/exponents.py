@@ -30,6 +30,7 @@ from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
+from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
@@ -253,7 +254,7 @@ def _draw_model(axes: "Axes", place: Place, score: str) -> None:
         axes.errorbar([LEARNED_AT[place.model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
 
 
-EXPERIMENT = arms.study(
+EXPERIMENT = Experiment(
     name="exponents",
     title="The exponent from 1 to 20, and the learnable one",
     figure="Appendix on the exponent",
@@ -265,9 +266,7 @@ EXPERIMENT = arms.study(
         ),
         "full": FULL,
     },
-    cells=cells,
-    settings_of=settings_of,
+    work=arms.work(cells, settings_of, pieces=lambda cell: (cell.protocol, cell.model, cell.head)),
     tables=tables,
     figures=figures,
-    pieces=lambda cell: (cell.protocol, cell.model, cell.head),
 )

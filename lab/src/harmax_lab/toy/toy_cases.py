@@ -21,7 +21,7 @@ from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import harmonic_logits
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec
+from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec, Work
 from harmax_lab.kit.judges import Judge
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -343,9 +343,7 @@ EXPERIMENT = Experiment(
         "quick": ToySpec(seeds=(0, 1, 2)),
         "full": ToySpec(seeds=tuple(range(20))),
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: (cell.case, cell.arm)),
     tables=tables,
     figures=figures,
-    group=lambda cell: (cell.case, cell.arm),
 )

@@ -35,7 +35,7 @@ from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, both, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -373,11 +373,8 @@ EXPERIMENT = Experiment(
         required={"full": ("mnist",)},
         is_there=lambda name: SOURCES[name].is_there(),
     ),
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.dataset, accelerated=True),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.dataset,
-    accelerated=True,
 )

@@ -30,7 +30,7 @@ from harmax.functional import squared_distance
 from harmax_lab.ensemble.rows import orders, streams
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -454,10 +454,8 @@ EXPERIMENT = Experiment(
     figure="Calibration and outliers; the paper has no figure of them",
     claims=CLAIMS,
     profiles=Profiles(SPECS, required={"full": ("mnist",)}),
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.body),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.body,
 )

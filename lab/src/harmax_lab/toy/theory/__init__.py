@@ -22,7 +22,7 @@ from torch import Tensor
 from harmax.analysis import Interval, bootstrap_interval
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Experiment, Progress
+from harmax_lab.kit.experiment import Experiment, Progress, Work
 from harmax_lab.kit.judges import Judge, below, both
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -380,10 +380,8 @@ EXPERIMENT = Experiment(
         "quick": TheorySpec(seeds=tuple(range(5)), samples=(16, 64), steps=6000),
         "full": TheorySpec(seeds=tuple(range(20))),
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: (cell.arm, cell.features, cell.samples)),
     measure=gaps,
     tables=tables,
     figures=figures,
-    group=lambda cell: (cell.arm, cell.features, cell.samples),
 )
