@@ -122,6 +122,9 @@ def _claims(protocol: str, model: str) -> list[Claim]:
     ]
 
 
+CLAIMS = tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at))
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate scores, effects and epochs."""
     places = results.spec.places(results)
@@ -170,7 +173,7 @@ EXPERIMENT = Experiment(
     name="ablation",
     title="Distance and HarMax, one at a time",
     figure="Fig. 6; appendix",
-    claims=tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at)),
+    claims=CLAIMS,
     profiles={
         "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",)),
         "quick": replace(FULL, **QUICK, protocols=("matched",)),

@@ -161,6 +161,9 @@ def _claims(model: str) -> list[Claim]:
     ]
 
 
+CLAIMS = tuple(claim for pair in zip(*map(_claims, BODIES), strict=True) for claim in pair)
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate gains, what changes them, scores and epochs."""
     spec, places = results.spec, results.spec.places(results)
@@ -203,7 +206,7 @@ EXPERIMENT = Experiment(
     name="confounds",
     title="What came with the loss: leaking data, weight decay, tying",
     figure="Leak, decay and tying; the paper has no figure of them",
-    claims=tuple(claim for pair in zip(*map(_claims, BODIES), strict=True) for claim in pair),
+    claims=CLAIMS,
     profiles={
         "smoke": replace(FULL, **SMOKE, conditions=(MATCHED, "drawn")),
         "quick": replace(FULL, **QUICK, conditions=(MATCHED, "drawn", "no_decay", "strong_decay")),

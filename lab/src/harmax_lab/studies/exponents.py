@@ -146,6 +146,9 @@ def _claims(protocol: str, model: str) -> list[Claim]:
     ]
 
 
+CLAIMS = tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at))
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate scores and epochs by exponent, and where the learnable one ends."""
     spec, places = results.spec, results.spec.places(results)
@@ -258,7 +261,7 @@ EXPERIMENT = Experiment(
     name="exponents",
     title="The exponent from 1 to 20, and the learnable one",
     figure="Appendix on the exponent",
-    claims=tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at)),
+    claims=CLAIMS,
     profiles={
         "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",), exponents=(1.0, 4.0, 20.0)),
         "quick": replace(
