@@ -305,6 +305,19 @@ def test_one_damaged_run_leaves_the_others_in_the_report(tmp_path: Path, file: s
     assert (bad.folder / file).read_text() == text
 
 
+def test_a_quick_run_does_not_replace_a_full_one_that_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "demo", replace(DEMO, profiles={**DEMO.profiles, "full": DemoSpec(level=3)}))
+    run("demo", profile="full", seeds=1, folder=tmp_path / "full")
+    run("demo", profile="quick", seeds=1, folder=tmp_path / "quick")
+    (target,) = write_results(EXPERIMENTS.values(), tmp_path / "full", tmp_path / "results")
+    published = (target / "README.md").read_text()
+    assert write_results(EXPERIMENTS.values(), tmp_path / "quick", tmp_path / "results") == []
+    assert (target / "README.md").read_text() == published
+    assert write_results(EXPERIMENTS.values(), tmp_path / "full", tmp_path / "results") == [target]
+
+
 def test_results_pages_stand_on_their_own(tmp_path: Path) -> None:
     run("demo", smoke=True, seeds=1, folder=tmp_path / "runs")
     (target,) = write_results(EXPERIMENTS.values(), tmp_path / "runs", tmp_path / "results")
