@@ -101,7 +101,7 @@ def studies_table() -> str:
                 "tasks, matched": len(spec.tasks_under("matched")),
                 "tasks, authors": len(spec.tasks_under("authors")) if "authors" in spec.protocols else "",
                 "seeds": len(spec.seeds),
-                "runs": len(study.cells(spec)),
+                "runs": len(study.work.cells(spec)),
                 "tuned, matched": tuned,
                 "tuned, authors": "nothing" if "authors" in spec.protocols else "",
             }

@@ -70,14 +70,14 @@ def test_its_profiles_are_different_runs_whose_specs_survive_json(experiment: An
 
 def test_its_cells_have_different_names_that_are_safe_on_disk(experiment: AnyExperiment) -> None:
     for spec in experiment.profiles.values():
-        names = [cell.name for cell in experiment.cells(spec)]
+        names = [cell.name for cell in experiment.work.cells(spec)]
         assert names
         assert len(set(names)) == len(names)
         assert all(CELL_NAME.fullmatch(name) and len(name) < 200 for name in names)
 
 
 def test_other_seeds_change_the_cells(experiment: AnyExperiment) -> None:
-    cells = experiment.cells(experiment.resolve("smoke", [3, 11]))
+    cells = experiment.work.cells(experiment.resolve("smoke", [3, 11]))
     assert {cell.seed for cell in cells} == {3, 11}
 
 
@@ -97,8 +97,9 @@ def test_nothing_finished_is_computed_again(experiment: AnyExperiment, smoke: Ru
     def refuse(*arguments: Any) -> Any:
         raise AssertionError("computed again")
 
-    source = experiment.source and replace(experiment.source, run_cells=refuse)
-    again = run(replace(experiment, run_cells=refuse, source=source), smoke=True, folder=smoke.folder.parents[1])
+    work = replace(experiment.work, run_cells=refuse)
+    source = experiment.source and replace(experiment.source, work=work)
+    again = run(replace(experiment, work=work, source=source), smoke=True, folder=smoke.folder.parents[1])
     assert again.folder == smoke.folder
     assert_same(again.results, smoke.results)
 
@@ -106,15 +107,15 @@ def test_nothing_finished_is_computed_again(experiment: AnyExperiment, smoke: Ru
 @pytest.mark.parametrize("experiment", TRAINED, indirect=True)
 def test_an_interrupted_run_resumes_to_identical_numbers(experiment: AnyExperiment, smoke: Run, tmp_path: Path) -> None:
     def interrupted(spec: Any, cells: Any, context: Any) -> Iterator[Any]:
-        yield next(iter(experiment.run_cells(spec, cells, context)))
+        yield next(iter(experiment.work.run_cells(spec, cells, context)))
         raise KeyboardInterrupt
 
     # A few cells tell, and that they come out as among all the others is part of the contract.
     # Claims and tables are about all of them.
-    some = {"cells": lambda spec: experiment.cells(spec)[:4], "claims": (), "tables": lambda results: ()}
-    few = replace(experiment, **some)
+    work = replace(experiment.work, cells=lambda spec: experiment.work.cells(spec)[:4])
+    few = replace(experiment, work=work, claims=(), tables=lambda results: ())
     with pytest.raises(KeyboardInterrupt):
-        run(replace(few, run_cells=interrupted), smoke=True, folder=tmp_path)
+        run(replace(few, work=replace(work, run_cells=interrupted)), smoke=True, folder=tmp_path)
     resumed = run(few, smoke=True, folder=tmp_path)
     assert resumed.folder.name == smoke.folder.name
     assert not resumed.pending
@@ -128,7 +129,7 @@ def test_a_view_comes_after_its_source_and_has_its_profiles(experiment: AnyExper
     assert order.index(experiment.source.name) < order.index(experiment.name)
     assert EXPERIMENTS[experiment.source.name] is experiment.source
     assert experiment.profiles == experiment.source.profiles
-    assert experiment.accelerated == experiment.source.accelerated
+    assert experiment.work is experiment.source.work
 
 
 def test_figures_come_from_stored_results_alone(experiment: AnyExperiment, smoke: Run) -> None:

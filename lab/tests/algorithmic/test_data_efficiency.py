@@ -172,7 +172,7 @@ def test_the_figure_shows_both_protocols_and_the_authors_points() -> None:
 
 def test_cells_of_all_fractions_train_together(tmp_path: Path) -> None:
     spec = replace(EXPERIMENT.profiles["smoke"], protocols=("matched",), tasks=("permutation",), models=("mlp",))
-    found = dict(EXPERIMENT.run_cells(spec, cells(spec), Context(tmp_path)))
+    found = dict(EXPERIMENT.work.run_cells(spec, cells(spec), Context(tmp_path)))
     assert set(found) == set(cells(spec))
     for cell, result in found.items():
         assert result.metrics["train_rows"] == int(576 * cell.train_fraction)

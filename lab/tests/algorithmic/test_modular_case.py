@@ -128,7 +128,7 @@ def test_the_table_says_never_and_holds_the_authors_numbers() -> None:
 
 def test_arms_differ_in_weight_decay_and_share_their_data(tmp_path: Path) -> None:
     spec = replace(EXPERIMENT.profiles["smoke"], seeds=(50,), protocols=("authors",), epochs=2)
-    found = dict(EXPERIMENT.run_cells(spec, cells(spec), Context(tmp_path)))
+    found = dict(EXPERIMENT.work.run_cells(spec, cells(spec), Context(tmp_path)))
     assert {(cell.case, result.metrics["weight_decay"]) for cell, result in found.items()} == {
         ("standard", 0.0),
         ("standard_decay", 0.5),

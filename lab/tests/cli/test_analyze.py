@@ -25,7 +25,7 @@ SPEC = replace(SOURCE.profiles["quick"], seeds=(0, 52), tasks=("lattice", "modul
 
 def store(folder: Path, profile: str, results: dict[RunCell, CellResult]) -> Run:
     spec = SPEC if profile == "quick" else replace(SPEC, mlp_epochs=7000)
-    cells = {cell.name: asdict(cell) for cell in SOURCE.cells(spec)}
+    cells = {cell.name: asdict(cell) for cell in SOURCE.work.cells(spec)}
     config = {"experiment": SOURCE.name, "version": SOURCE.version, "profile": profile, "overrides": {}}
     run = RunWriter(folder, {**config, "spec": asdict(spec), "cells": cells})
     for cell, result in results.items():
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lost = ("matched", "lattice", ("transformer", "harmonic"), 52)
     results = {
         cell: diverged(result) if (cell.protocol, cell.task, cell.arm, cell.seed) == lost else result
-        for cell, result in plant(SOURCE.cells(SPEC), clean).items()
+        for cell, result in plant(SOURCE.work.cells(SPEC), clean).items()
     }
     store(path, "quick", results)
     return path
@@ -90,8 +90,8 @@ def test_json_has_every_run_and_null_for_a_diverged_one(analyze: Callable[..., i
 
 
 def test_the_most_thorough_run_is_taken_unless_a_profile_is_named(tmp_path: Path, capsys: Capture) -> None:
-    store(tmp_path, "quick", plant(SOURCE.cells(SPEC)[:4], clean))
-    store(tmp_path, "full", plant(SOURCE.cells(SPEC)[:2], clean))
+    store(tmp_path, "quick", plant(SOURCE.work.cells(SPEC)[:4], clean))
+    store(tmp_path, "full", plant(SOURCE.work.cells(SPEC)[:2], clean))
     for arguments, profile, count in (([], "full", 2), (["--profile", "quick"], "quick", 4)):
         assert main(["analyze", "--folder", str(tmp_path), "--json", *arguments]) == 0
         found = json.loads(capsys.readouterr().out)
@@ -121,7 +121,7 @@ def test_a_film_has_a_frame_a_snapshot_and_they_differ(
 def test_the_axes_of_a_film_do_not_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[np.ndarray] = []
     monkeypatch.setattr(film.planes, "draw_tokens", lambda axes, xy, look, **options: drawn.append(xy))
-    cell = next(cell for cell in SOURCE.cells(SPEC) if cell.task == "lattice" and cell.arm == ("mlp", "harmonic"))
+    cell = next(cell for cell in SOURCE.work.cells(SPEC) if cell.task == "lattice" and cell.arm == ("mlp", "harmonic"))
     result = plant([cell], clean)[cell]
     x, y = task_of(cell).structure.values.T
     # Wide along x at the end and along y at the start: axes found for each frame alone would change places.
@@ -192,7 +192,7 @@ def test_a_folder_without_such_runs_says_how_to_make_one(tmp_path: Path, capsys:
 
 
 def test_a_film_of_half_a_pair_is_refused(tmp_path: Path, capsys: Capture) -> None:
-    standard = [cell for cell in SOURCE.cells(SPEC) if cell.task == "lattice" and cell.arm == ("mlp", "linear")]
+    standard = [cell for cell in SOURCE.work.cells(SPEC) if cell.task == "lattice" and cell.arm == ("mlp", "linear")]
     store(tmp_path, "quick", plant(standard[:1], clean))
     assert main(["analyze", "--folder", str(tmp_path), "--task", "lattice", "--animate", str(tmp_path / "a.gif")]) == 2
     assert "got 1 finished runs and no pair" in capsys.readouterr().err

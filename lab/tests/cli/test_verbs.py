@@ -40,9 +40,9 @@ def break_head(monkeypatch: pytest.MonkeyPatch, arm: str, error: BaseException) 
     def run_cells(spec: Any, cells: Any, progress: Any) -> Any:
         if cells[0].arm == arm:
             raise error
-        return whole.run_cells(spec, cells, progress)
+        return whole.work.run_cells(spec, cells, progress)
 
-    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, run_cells=run_cells))
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, work=replace(whole.work, run_cells=run_cells)))
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -87,9 +87,9 @@ def test_reproduce_trains_once_for_a_view_and_tries_a_failure_once(
         groups.append(cells[0].arm)
         if cells[0].arm == "cross_entropy":
             raise RuntimeError("out of paper")
-        return whole.run_cells(spec, cells, progress)
+        return whole.work.run_cells(spec, cells, progress)
 
-    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, run_cells=run_cells))
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, work=replace(whole.work, run_cells=run_cells)))
     add_view(monkeypatch)
     assert main(["reproduce", "--smoke", "--folder", str(tmp_path)]) == 1
     printed = capsys.readouterr()
@@ -174,7 +174,7 @@ def test_a_reason_that_many_cells_share_is_said_once(
     def run_cells(spec: Any, cells: Any, progress: Any) -> Any:
         raise RuntimeError("no ink" if cells[0].arm == "harmonic" else "out of paper")
 
-    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, run_cells=run_cells))
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(whole, work=replace(whole.work, run_cells=run_cells)))
     assert main(["run", "toy_cases", "--smoke", "--seeds", "3", "--folder", str(tmp_path)]) == 1
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("harmax: ")]
     assert sorted(said) == [

@@ -15,7 +15,7 @@ from harmax.errors import MissingExtraError
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.engine import ENGINES, Event
-from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, view
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, Work, view
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 
@@ -55,10 +55,18 @@ def demo(calls: list[str], hook: Hook = lambda cell: None) -> Experiment[DemoSpe
         figure="Fig. 0",
         claims=(Claim("finished", "It finishes.", "Nothing.", judge=judge),),
         profiles={"smoke": DemoSpec(scale=0.1), "quick": DemoSpec(seeds=(0, 1)), "full": DemoSpec(seeds=(0, 1, 2))},
-        cells=lambda spec: [DemoCell(group, seed) for group in spec.groups for seed in spec.seeds],
-        run_cells=run_cells,
-        group=lambda cell: cell.group,
+        work=Work(
+            lambda spec: [DemoCell(group, seed) for group in spec.groups for seed in spec.seeds],
+            run_cells,
+            group=lambda cell: cell.group,
+        ),
     )
+
+
+def computing(run_cells: Callable[..., Iterator[Any]], **changes: Any) -> Experiment[DemoSpec, DemoCell]:
+    """Return the demo with other work."""
+    whole = demo([])
+    return replace(whole, work=replace(whole.work, run_cells=run_cells, **changes))
 
 
 def fail_at(name: str, error: type[BaseException]) -> Hook:
@@ -110,7 +118,7 @@ def test_a_part_of_a_group_leaves_its_partial_state_to_the_others(tmp_path: Path
         yield from ((cell, CellResult(metrics={"found": len(list(context.scratch.iterdir()))})) for cell in cells)
 
     told: list[Event] = []
-    experiment = replace(demo([]), run_cells=keep)
+    experiment = computing(keep)
     part = run(experiment, folder=tmp_path, cells="group=a,seed=0", progress=told.append)
     assert (told[0].fraction, told[-1].fraction, told[-1].done, told[-1].total) == (0, 1, 1, 1)
     assert list((part.folder / "partial").iterdir())
@@ -154,7 +162,7 @@ def test_an_interrupted_run_resumes_to_the_same_numbers(tmp_path: Path, at: str)
 
 
 def test_a_cell_without_a_result_counts_as_failed(tmp_path: Path) -> None:
-    lazy = replace(demo([]), run_cells=lambda spec, cells, progress: iter(()))
+    lazy = computing(lambda spec, cells, progress: iter(()))
     assert len(run(lazy, folder=tmp_path).failed) == 4
 
 
@@ -291,7 +299,7 @@ def with_partial_state(seen: list[str], hook: Hook) -> Experiment[DemoSpec, Demo
             hook(cell)
             yield cell, CellResult()
 
-    return replace(demo([]), run_cells=run_cells)
+    return computing(run_cells)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
@@ -319,7 +327,7 @@ def test_the_device_reaches_the_cells_and_the_record_but_not_the_key(
         devices.append(context.device)
         return ((cell, CellResult()) for cell in cells)
 
-    fast = replace(demo([]), run_cells=run_cells, accelerated=True)
+    fast = computing(run_cells, accelerated=True)
     folders = {run(fast, folder=tmp_path / name, device=name).folder.name for name in ("cpu", "cuda", "cuda:1")}
     assert len(folders) == 1
     assert devices == ["cpu"] * 2 + ["cuda"] * 2 + ["cuda:1"] * 2

@@ -20,7 +20,7 @@ from harmax_lab.ensemble.memory import free_bytes
 from harmax_lab.experiments import find_experiment, run
 from harmax_lab.kit.engine import Event
 from harmax_lab.kit.engine.ray import ClusterError, parts_of, slots_for
-from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, Work
 from harmax_lab.kit.store import CellResult
 
 
@@ -77,17 +77,14 @@ def cells_of(spec: NumberSpec) -> list[NumberCell]:
 
 def numbers(spec: NumberSpec | None = None, **changes: Any) -> Experiment[NumberSpec, NumberCell]:
     spec = spec or NumberSpec(seeds=(0, 1))
-    whole: Experiment[NumberSpec, NumberCell] = Experiment(
+    return Experiment(
         name="numbers",
         title="Numbers",
         figure="Fig. 0",
         claims=(),
         profiles=dict.fromkeys(("smoke", "quick", "full"), spec),
-        cells=cells_of,
-        run_cells=run_cells,
-        group=by_group,
+        work=replace(Work(cells_of, run_cells, group=by_group), **changes),
     )
-    return replace(whole, **changes)
 
 
 def test_the_numbers_are_those_of_the_local_engine(tmp_path: Path) -> None:
@@ -125,22 +122,22 @@ def test_a_group_is_cut_along_its_pieces_into_as_many_parts_as_run_at_once(tmp_p
 
 
 def test_pieces_are_shared_out_evenly_and_never_torn() -> None:
-    experiment = numbers(group=together, pieces=lambda cell: cell.group)
+    work = numbers(group=together, pieces=lambda cell: cell.group).work
     sizes = {"a": 5, "b": 1, "c": 2, "d": 2}
     group = [NumberCell(name, seed) for seed in range(5) for name, size in sizes.items() if seed < size]
-    parts = list(parts_of(experiment, [group], 2))
+    parts = list(parts_of(work, [group], 2))
     assert sorted(map(len, parts)) == [5, 5]
     assert sorted(cell.name for part in parts for cell in part) == sorted(cell.name for cell in group)
     assert not {cell.group for cell in parts[0]} & {cell.group for cell in parts[1]}
-    assert len(list(parts_of(experiment, [group], 64))) == 4
-    assert list(parts_of(replace(experiment, pieces=None), [group], 64)) == [group]
+    assert len(list(parts_of(work, [group], 64))) == 4
+    assert list(parts_of(numbers(group=together).work, [group], 64)) == [group]
 
 
 @pytest.mark.parametrize("name", ["ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer"])
 def test_studies_are_cut_between_their_stacks_and_searches(name: str) -> None:
     experiment = find_experiment(name)
-    cells = experiment.cells(experiment.profiles["full"])
-    parts = list(parts_of(experiment, experiment.groups(cells), 8))
+    work = experiment.work
+    parts = list(parts_of(work, work.groups(work.cells(experiment.profiles["full"])), 8))
     assert len(parts) == 8
     # What a stack may share: of confounds all that is tied, whoever drew its data.
     tied = {"untied": False}
@@ -163,8 +160,8 @@ def slowly(spec: NumberSpec, cells: Sequence[NumberCell], context: Context) -> I
 
 @pytest.mark.parametrize("death", [False, True])
 def test_a_failure_or_a_death_keeps_what_is_finished_and_the_others_go_on(tmp_path: Path, death: bool) -> None:
-    broken = numbers(NumberSpec(seeds=(0, 1), fail="a", death=death))
-    result = run(broken, engine="ray", folder=tmp_path)
+    spec = NumberSpec(seeds=(0, 1), fail="a", death=death)
+    result = run(numbers(spec), engine="ray", folder=tmp_path)
     assert "group=a,seed=1" in result.failed
     assert {"group=b,seed=0", "group=b,seed=1"} <= set(result.done)
     (error, *_) = result.failed.values()
@@ -174,7 +171,7 @@ def test_a_failure_or_a_death_keeps_what_is_finished_and_the_others_go_on(tmp_pa
         assert "RuntimeError: out of numbers" in error
         assert "group=a,seed=0" in result.done
     # The same call goes on with what failed, and with nothing else.
-    mended = replace(broken, run_cells=healthy)
+    mended = numbers(spec, run_cells=healthy)
     again = run(mended, engine="ray", folder=tmp_path)
     assert not again.failed
     kept = [name for name, one in again.results.items() if one.metrics["process"]]
@@ -266,7 +263,7 @@ def test_an_interrupt_keeps_what_is_finished_and_ends_the_tasks(tmp_path: Path) 
     endless = numbers(NumberSpec(seeds=(0, 1)), run_cells=then_for_ever)
     with pytest.raises(KeyboardInterrupt):
         run(endless, engine="ray", folder=tmp_path, progress=interrupt)
-    again = run(replace(endless, run_cells=healthy), engine="ray", folder=tmp_path)  # their cores are free again
+    again = run(numbers(run_cells=healthy), engine="ray", folder=tmp_path)  # their cores are free again
     assert not again.pending
     assert sum(one.metrics["process"] is not None for one in again.results.values()) == 1
 

@@ -16,7 +16,7 @@ from harmax.figures import Picture, house_style
 from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Cell, Experiment, Spec, view
+from harmax_lab.kit.experiment import Cell, Experiment, Spec, Work, view
 from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report import write_report, write_results
 from harmax_lab.kit.report.svg import to_svg
@@ -64,8 +64,7 @@ DEMO = Experiment(
         Claim("checked", "Still true without d.", "Not reported.", control=True, judge=judge),
     ),
     profiles={"smoke": DemoSpec(), "quick": DemoSpec(seeds=(0, 1), level=1), "full": DemoSpec(seeds=(0, 1), level=2)},
-    cells=lambda spec: [DemoCell(seed) for seed in spec.seeds],
-    run_cells=compute,
+    work=Work(lambda spec: [DemoCell(seed) for seed in spec.seeds], compute),
     tables=lambda results: [Table("Numbers", ({"name": "x", "value": 1.23456e-7},))],
     figures=draw,
 )
@@ -304,6 +303,19 @@ def test_one_damaged_run_leaves_the_others_in_the_report(tmp_path: Path, file: s
     assert reason in damage.reason
     assert str(bad.folder.name) in report.path.read_text()
     assert (bad.folder / file).read_text() == text
+
+
+def test_a_quick_run_does_not_replace_a_full_one_that_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EXPERIMENTS, "demo", replace(DEMO, profiles={**DEMO.profiles, "full": DemoSpec(level=3)}))
+    run("demo", profile="full", seeds=1, folder=tmp_path / "full")
+    run("demo", profile="quick", seeds=1, folder=tmp_path / "quick")
+    (target,) = write_results(EXPERIMENTS.values(), tmp_path / "full", tmp_path / "results")
+    published = (target / "README.md").read_text()
+    assert write_results(EXPERIMENTS.values(), tmp_path / "quick", tmp_path / "results") == []
+    assert (target / "README.md").read_text() == published
+    assert write_results(EXPERIMENTS.values(), tmp_path / "full", tmp_path / "results") == [target]
 
 
 def test_results_pages_stand_on_their_own(tmp_path: Path) -> None:

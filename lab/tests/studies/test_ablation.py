@@ -155,7 +155,7 @@ def test_what_an_untied_head_learned_is_tabulated_beside_the_embedding(tmp_path:
         transformer_epochs=1, models=("transformer",), protocols=("authors",), authors_tasks=("lattice",)
     )
     own = [RunCell("authors", "lattice", "transformer", head, 0.8, 0) for head in ("linear", "harmonic")]
-    found = dict(EXPERIMENT.run_cells(spec, own, Context(tmp_path)))
+    found = dict(EXPERIMENT.work.run_cells(spec, own, Context(tmp_path)))
     assert [("centers" in found[cell].arrays) for cell in own] == [False, True]
     (rows,) = (table.rows for table in EXPERIMENT.summarize(spec, found).tables if table.title == ELSEWHERE)
     assert [row["arm"] for row in rows] == [HEADS["harmonic"]]

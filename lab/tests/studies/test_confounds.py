@@ -159,7 +159,7 @@ def test_all_that_is_tied_is_trained_together_whatever_its_data_and_decay() -> N
 
 def test_a_short_study_is_trained_judged_and_drawn(tmp_path: Path) -> None:
     spec = replace(FULL, seeds=(0, 1), models=("mlp",), tasks=("modular_addition",), mlp_epochs=1)
-    found = dict(EXPERIMENT.run_cells(spec, cells(spec), Context(tmp_path)))
+    found = dict(EXPERIMENT.work.run_cells(spec, cells(spec), Context(tmp_path)))
     assert set(found) == set(cells(spec))
     decays = {cell.condition: one.metrics["weight_decay"] for cell, one in found.items()}
     assert decays == {MATCHED: 0.01, "drawn": 0.01, "no_decay": 0, "strong_decay": 0.3, "untied": 0.01}

@@ -106,7 +106,7 @@ def test_exponents_trained_together_are_each_what_they_are_alone(tmp_path: Path)
 
 def test_the_learned_exponent_is_stored(tmp_path: Path) -> None:
     cell = ExponentCell("matched", "modular_addition", "mlp", "learnable", 0.8, 0, START)
-    ((_, found),) = EXPERIMENT.run_cells(ExponentSpec(mlp_epochs=3), [cell], Context(tmp_path))
+    ((_, found),) = EXPERIMENT.work.run_cells(ExponentSpec(mlp_epochs=3), [cell], Context(tmp_path))
     assert 0 < abs(found.metrics["exponent"] - START) < 1
 
 
@@ -121,4 +121,4 @@ def test_figures_leave_out_epochs_that_never_come() -> None:
 
 @pytest.mark.parametrize("profile", ["smoke", "quick"])
 def test_short_profiles_are_small(profile: str) -> None:
-    assert len(EXPERIMENT.cells(EXPERIMENT.profiles[profile])) <= 24
+    assert len(EXPERIMENT.work.cells(EXPERIMENT.profiles[profile])) <= 24

@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parent.parent.parent / "results"
 def test_published_rows_give_the_published_verdicts(name: str) -> None:
     study = EXPERIMENTS[name]
     rows = read_rows(study, RESULTS / name)
-    assert len(rows) == len(study.cells(study.profiles["full"]))
+    assert len(rows) == len(study.work.cells(study.profiles["full"]))
     # Rows from before `measure` have what it needs of each run, but for the search's arrays.
     found = {one.claim: one for one in study.summarize(rows.spec, rows).verdicts}
     published = json.loads((RESULTS / name / "summary.json").read_text())["verdicts"]

@@ -206,7 +206,7 @@ def tables_of(spec: RivalsSpec, found: dict[RivalCell, CellResult], title: str) 
 
 def test_each_model_is_a_study_of_its_own_with_the_same_questions() -> None:
     for model, study in (("mlp", MLP), ("transformer", TRANSFORMER)):
-        own = study.cells(study.profiles["full"])
+        own = study.work.cells(study.profiles["full"])
         assert {cell.model for cell in own} == {model}
         assert set(own) == {cell for cell in cells(FULL) if cell.model == model}
     assert [claim.id.rsplit("_", 1)[0] for claim in MLP.claims] == [

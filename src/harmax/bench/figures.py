@@ -20,19 +20,17 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 LINEAR, HARMONIC = HEAD_STYLES["cross_entropy"].color, HEAD_STYLES["harmonic"].color
+OF_CROSS_ENTROPY = {
+    "cross_entropy_compiled": "compiled",
+    "cross_entropy": "eager",
+    "liger": "Liger",
+    "cut_cross_entropy": "CCE",
+}
+OF_HARMONIC = ("triton_fast", "triton_balanced", "triton_lean", "chunked", "eager_compiled", "eager", "textbook")
 SUBJECTS: dict[str, tuple[str, str]] = {
     "three_products": ("three bare products", TRAIN_COLOR),
-    "cross_entropy_compiled": ("cross-entropy, compiled", LINEAR),
-    "cross_entropy": ("cross-entropy, eager", LINEAR),
-    "liger": ("cross-entropy, Liger", LINEAR),
-    "cut_cross_entropy": ("cross-entropy, CCE", LINEAR),
-    "triton_fast": ("harmonic, triton fast", HARMONIC),
-    "triton_balanced": ("harmonic, triton balanced", HARMONIC),
-    "triton_lean": ("harmonic, triton lean", HARMONIC),
-    "chunked": ("harmonic, chunked", HARMONIC),
-    "eager_compiled": ("harmonic, eager compiled", HARMONIC),
-    "eager": ("harmonic, eager", HARMONIC),
-    "textbook": ("harmonic, textbook", HARMONIC),
+    **{impl: (f"cross-entropy, {words}", LINEAR) for impl, words in OF_CROSS_ENTROPY.items()},
+    **{impl: (f"harmonic, {impl.replace('_', ' ')}", HARMONIC) for impl in OF_HARMONIC},
 }
 """Label and color of everything that is measured, in the order of charts and tables. The color shows the head."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from harmax.cli.training import TrainingFlags, supervise, time_left
+from harmax.cli.training import TrainingFlags, supervise, time_left, verb_with_presets
 from harmax.train.language import PRESETS, PretrainSpec
 from harmax.train.language.presets import DESCRIPTIONS
 
@@ -16,11 +16,7 @@ else:
     Preset = tyro.extras.subcommand_type_from_defaults(PRESETS, DESCRIPTIONS, prefix_names=False)
 
 
-@tyro.conf.configure(
-    tyro.conf.OmitArgPrefixes,
-    tyro.conf.OmitSubcommandPrefixes,
-    tyro.conf.CascadeSubcommandArgs,  # --output may stand after the preset
-)
+@verb_with_presets
 @dataclass(frozen=True, kw_only=True)
 class Pretrain(TrainingFlags):
     """Pre-train a GPT-2 with a harmonic, linear or gaussian head. After a stop, the same command resumes the run."""

@@ -1,12 +1,13 @@
 """What every verb that trains does around the training: flags, processes, loggers, a live line, how it may end."""
 
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tyro
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 Words = Callable[[dict[str, Any], int], str]
 """Writes one line of metrics for a reader, given the number of steps of the whole run."""
+
+
+verb_with_presets = tyro.conf.configure(
+    tyro.conf.OmitArgPrefixes,
+    tyro.conf.OmitSubcommandPrefixes,
+    tyro.conf.CascadeSubcommandArgs,
+)
+"""Decorates a verb whose field `spec` is a preset; flags such as --output may stand after the preset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +86,7 @@ def _train(
         if world.leads:
             for caution in training.cautions:
                 _say(f"harmax: {caution}")
-            takers.append(stack.enter_context(ShowSteps(words, training.steps, training.step)))
+            takers.append(stack.enter_context(showing_steps(words, training.steps, training.step)))
             for name in flags.log:
                 logger = LOGGERS[name](training.recipe.spec, flags.output, training.step)
                 stack.callback(logger.close)
@@ -122,29 +131,28 @@ def time_left(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02}:{rest:02} left"
 
 
+@dataclass(frozen=True)
 class ShowSteps:
     """Shows lines of metrics on standard error: on a terminal one line that changes, elsewhere one after another."""
 
-    def __init__(self, words: Words, steps: int, done: int) -> None:
-        self._words, self._steps, self._done = words, steps, done
-        self._console = Console(stderr=True)
-        self._live = Live(console=self._console, transient=False) if self._console.is_terminal else None
-
-    def __enter__(self) -> "ShowSteps":
-        if self._done:
-            _say(f"resuming after step {self._done}")
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+    words: Words
+    steps: int
+    live: Live | None
 
     def __call__(self, record: dict[str, Any]) -> None:
         """Show one line of metrics."""
-        words = self._words(record, self._steps)
-        if self._live is None:
+        words = self.words(record, self.steps)
+        if self.live is None:
             _say(words)
         else:
-            self._live.update(Text(words, no_wrap=True, overflow="ellipsis"))
+            self.live.update(Text(words, no_wrap=True, overflow="ellipsis"))
+
+
+@contextmanager
+def showing_steps(words: Words, steps: int, done: int) -> Iterator[ShowSteps]:
+    """Say where a run resumes, and keep the line on a terminal alive while it trains."""
+    if done:
+        _say(f"resuming after step {done}")
+    console = Console(stderr=True)
+    with Live(console=console, transient=False) if console.is_terminal else nullcontext() as live:
+        yield ShowSteps(words, steps, live)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from harmax.cli.training import TrainingFlags, supervise, time_left
+from harmax.cli.training import TrainingFlags, supervise, time_left, verb_with_presets
 from harmax.train.vision import VISION_PRESETS, VisionSpec
 from harmax.train.vision.presets import DESCRIPTIONS
 
@@ -15,11 +15,7 @@ else:
     Preset = tyro.extras.subcommand_type_from_defaults(VISION_PRESETS, DESCRIPTIONS, prefix_names=False)
 
 
-@tyro.conf.configure(
-    tyro.conf.OmitArgPrefixes,
-    tyro.conf.OmitSubcommandPrefixes,
-    tyro.conf.CascadeSubcommandArgs,  # --output may stand after the preset
-)
+@verb_with_presets
 @dataclass(frozen=True, kw_only=True)
 class Vision(TrainingFlags):
     """Train a ResNet with a harmonic or linear head. After a stop, the same command resumes the run."""

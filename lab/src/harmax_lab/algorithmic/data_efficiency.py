@@ -24,7 +24,7 @@ from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Context, Experiment, Spec
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Work
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
@@ -323,11 +323,8 @@ EXPERIMENT = Experiment(
         "quick": replace(MLPS, fractions=(0.2, 0.4, 0.8), mlp_epochs=150),
         "full": FULL,
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.protocol,
-    accelerated=True,
 )

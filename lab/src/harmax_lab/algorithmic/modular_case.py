@@ -20,7 +20,7 @@ from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import RunCell, task_of, train
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Context, Experiment, Spec
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -318,11 +318,8 @@ EXPERIMENT = Experiment(
         "quick": replace(FULL, seeds=(50, 51, 52), epochs=700),
         "full": FULL,
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.protocol,
-    accelerated=True,
 )

@@ -21,7 +21,7 @@ from harmax_lab.algorithmic.training import RunCell, train
 from harmax_lab.kit import drawing, experiment
 from harmax_lab.kit.claims import Claim, Finding, at_least
 from harmax_lab.kit.drawing import MODEL_STYLES
-from harmax_lab.kit.experiment import Context, Experiment, Spec
+from harmax_lab.kit.experiment import Context, Experiment, Spec, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge
 from harmax_lab.kit.results import Results, Test, where
 from harmax_lab.kit.store import CellResult
@@ -253,13 +253,10 @@ EXPERIMENT = Experiment(
         "quick": replace(FULL, seeds=anchors.SEEDS[:3], mlp_epochs=600, transformer_epochs=12, permutation_epochs=12),
         "full": FULL,
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.protocol,
-    accelerated=True,
 )
 
 

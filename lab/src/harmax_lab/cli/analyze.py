@@ -108,7 +108,7 @@ class Analyze:
 
     def _choose(self, run: Run) -> list[RunCell]:
         finished = set(run.done)
-        cells = [cell for cell in SOURCE.cells(SOURCE.load_spec(run.config["spec"])) if cell.name in finished]
+        cells = [cell for cell in SOURCE.work.cells(SOURCE.load_spec(run.config["spec"])) if cell.name in finished]
         for name in ("task", "model", "protocol", "seed"):
             wanted = getattr(self, name)
             there = dict.fromkeys(getattr(cell, name) for cell in cells)

@@ -49,7 +49,7 @@ def count_cells(experiment: Experiment[Any, Any], problems: set[str]) -> dict[st
     counts: dict[str, int | None] = {}
     for profile in experiment.profiles:
         try:
-            counts[profile] = len(experiment.cells(experiment.profiles[profile]))
+            counts[profile] = len(experiment.work.cells(experiment.profiles[profile]))
         except ValueError as error:
             counts[profile] = None
             problems.add(str(error))

@@ -61,7 +61,7 @@ class RunExperiment(Flags):
             seeds = parse_seeds(self.seeds)
             experiment = find_experiment(self.name)
             spec = experiment.resolve(profile, seeds)
-            matching([cell.name for cell in experiment.cells(spec)], self.cells)
+            matching([cell.name for cell in experiment.work.cells(spec)], self.cells)
             if self.engine not in ENGINES:
                 raise UsageError(unknown("engine", self.engine, ENGINES))
             device_for(experiment, self.device, self.engine)
@@ -103,7 +103,7 @@ class Reproduce(Flags):
                         name,
                         profile=profile,
                         folder=self.folder,
-                        device=self.device if experiment.accelerated else None,
+                        device=self.device if experiment.work.accelerated else None,
                         retry=experiment.source is None,  # the source has just had its second chance
                         progress=progress,
                     )

@@ -1,4 +1,4 @@
-"""What an experiment is: profiles, cells, one function that runs cells, claims, tables and figures.
+"""What an experiment is: profiles, the work that they ask for, claims, tables and figures.
 
 An experiment is one file that ends in an `Experiment(...)`, and one line in `EXPERIMENTS`. Specs and cells are
 frozen dataclasses of numbers, texts, booleans and tuples of them, so that they can be stored as JSON.
@@ -6,7 +6,7 @@ An experiment that judges and draws the runs of another one is a `view` of it.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import KW_ONLY, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -78,13 +78,37 @@ class Context:
         self.progress(fraction, message)
 
 
+@dataclass(frozen=True)
+class Work(Generic[S, C]):
+    """What an experiment computes, and how. A view shares the work of its source.
+
+    `cells` lists the cells of a spec. Cells with the same `group` key are given to one call of `run_cells`, which may
+    train them together. It yields the result of each cell as soon as it is known. Results must not depend on which
+    other cells are in the call, because after an interruption only the unfinished ones are run. Costs may.
+    """
+
+    cells: Callable[[S], Sequence[C]]
+    run_cells: Callable[[S, Sequence[C], Context], Iterable[tuple[C, CellResult]]]
+    _: KW_ONLY
+    group: Callable[[C], Hashable] = lambda cell: cell
+    """Its key must have the same `repr` in every process, as that of texts, numbers and tuples has."""
+    pieces: Callable[[C], Hashable] = lambda cell: None
+    """An engine with several devices may split a group, but keeps cells of one key together. Default: never split."""
+    accelerated: bool = False
+    """Whether `run_cells` computes on the device of its context. If not, it computes on the CPU."""
+
+    def groups(self, cells: Iterable[C]) -> list[list[C]]:
+        """Sort cells into groups, in the order in which each group first appears."""
+        groups: dict[Hashable, list[C]] = {}
+        for cell in cells:
+            groups.setdefault(self.group(cell), []).append(cell)
+        return list(groups.values())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Generic[S, C]):
     """One figure or table of the paper, from its settings to its verdicts.
 
-    `cells` lists the work of a spec. Cells with the same `group` key are given to one call of `run_cells`, which may
-    train them together. It yields the result of each cell as soon as it is known. Results must not depend on which
-    other cells are in the call, because after an interruption only the unfinished ones are run. Costs may.
     `tables` and `figures` get the finished cells, which may be a part of all cells, as they were stored.
     """
 
@@ -94,8 +118,7 @@ class Experiment(Generic[S, C]):
     """The place in the paper, for example "Fig. 1 b, c"."""
     claims: tuple[Claim, ...]
     profiles: Mapping[str, S]
-    cells: Callable[[S], Sequence[C]]
-    run_cells: Callable[[S, Sequence[C], Context], Iterable[tuple[C, CellResult]]]
+    work: Work[S, C]
     tables: Callable[[Results[S, C]], Iterable[Table]] = lambda results: ()
     figures: Callable[[Results[S, C]], Mapping[str, Picture]] = lambda results: {}
     measure: Callable[[S, C, CellResult], Mapping[str, Any]] | None = None
@@ -104,12 +127,6 @@ class Experiment(Generic[S, C]):
     """Curves and arrays that claims or tables read: names, or patterns such as "probes/*". They are published."""
     version: int = 1
     """Raise it when a change of code changes the numbers. The report then leaves out older runs."""
-    group: Callable[[C], Hashable] = lambda cell: cell
-    """Its key must have the same `repr` in every process, as that of texts, numbers and tuples has."""
-    pieces: Callable[[C], Hashable] | None = None
-    """An engine with several devices may split a group, but keeps cells of one key together. None: never split."""
-    accelerated: bool = False
-    """Whether `run_cells` computes on the device of its context. If not, it computes on the CPU."""
     source: "Experiment[S, C] | None" = None
     """The experiment whose runs a view reads."""
 
@@ -147,22 +164,15 @@ class Experiment(Generic[S, C]):
             )
         return kind(**{name: _tuples(value) for name, value in stored.items()})
 
-    def groups(self, cells: Iterable[C]) -> list[list[C]]:
-        """Sort cells into groups, in the order in which each group first appears."""
-        groups: dict[Hashable, list[C]] = {}
-        for cell in cells:
-            groups.setdefault(self.group(cell), []).append(cell)
-        return list(groups.values())
-
     def by_cell(self, spec: S, results: Mapping[str, CellResult]) -> dict[C, CellResult]:
-        """Key stored results by cell instead of by name, in the order of `cells`."""
-        return {cell: results[cell.name] for cell in self.cells(spec) if cell.name in results}
+        """Key stored results by cell instead of by name, in the order of all cells."""
+        return {cell: results[cell.name] for cell in self.work.cells(spec) if cell.name in results}
 
     def results(self, spec: S, found: Mapping[C, CellResult]) -> Results[S, C]:
         """Return finished cells as a table, with what `measure` adds."""
         if self.measure is not None:
             found = {cell: _join(result, self.measure(spec, cell, result)) for cell, result in found.items()}
-        return Results(spec, found, self.cells(spec))
+        return Results(spec, found, self.work.cells(spec))
 
     def judge(self, results: Results[S, C]) -> Summary:
         """Judge every claim, and make the tables. Tables without rows are left out."""
@@ -208,8 +218,7 @@ def view(
         own: its tables, figures, measure and keeps.
     """
     words: dict[str, Any] = {"name": name, "title": title, "figure": figure, "claims": claims, "version": version}
-    shared = ("profiles", "cells", "run_cells", "group", "pieces", "accelerated")
-    return Experiment(source=source, **words, **{field: getattr(source, field) for field in shared}, **own)
+    return Experiment(source=source, profiles=source.profiles, work=source.work, **words, **own)
 
 
 def _join(result: CellResult, measures: Mapping[str, Any]) -> CellResult:

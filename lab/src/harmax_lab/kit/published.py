@@ -65,7 +65,7 @@ def read_rows(experiment: Experiment[Any, Any], folder: Path) -> Results[Any, An
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DamagedError(f"{path} must hold the rows of a run, but cannot be read: {error}") from None
     kept = load_file(folder / ARRAYS) if (folder / ARRAYS).exists() else {}
-    cells = experiment.cells(spec)
+    cells = experiment.work.cells(spec)
     known = {tuple(map(_text, asdict(cell).values())): cell for cell in cells}
     fields = list(asdict(cells[0]))
     found = {}

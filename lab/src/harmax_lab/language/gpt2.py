@@ -26,7 +26,7 @@ from harmax.figures import Picture
 from harmax.inspect import embedding_of, load_language_model, measure_embedding, measure_layers
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
-from harmax_lab.kit.experiment import Cell, Context, Experiment, Progress
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Progress, Work
 from harmax_lab.kit.judges import below
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
@@ -363,11 +363,9 @@ EXPERIMENT = Experiment(
         **{name: LanguageSpec(**TINY, **MODELS[name], **STEPS[name], **ARM_SETTINGS[name]) for name in MODELS},
         "full": LanguageSpec(nanogpt_sequences=480, evaluate_every=80, checkpoint_every=240),
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, accelerated=True),
     measure=measure,
     keeps=("val_step", "val_loss"),
     tables=tables,
     figures=figures,
-    accelerated=True,
 )

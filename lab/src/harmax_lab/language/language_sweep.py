@@ -21,7 +21,7 @@ from harmax.analysis import Interval, mean_interval
 from harmax.figures import Picture
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
-from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.experiment import Cell, Context, Experiment, Work
 from harmax_lab.kit.judges import both, listed
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
@@ -396,9 +396,7 @@ EXPERIMENT = Experiment(
     figure="Sec. GPT-2",
     claims=CLAIMS,
     profiles={name: SweepSpec(**MODELS[name], **STEPS[name], **OWN[name]) for name in MODELS},
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, accelerated=True),
     tables=tables,
     figures=figures,
-    accelerated=True,
 )

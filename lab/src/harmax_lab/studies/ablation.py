@@ -27,6 +27,7 @@ from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
+from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
@@ -121,6 +122,9 @@ def _claims(protocol: str, model: str) -> list[Claim]:
     ]
 
 
+CLAIMS = tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at))
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate scores, effects and epochs."""
     places = results.spec.places(results)
@@ -165,19 +169,17 @@ def _draw_embeddings(place: Place) -> "Figure":
     return figure
 
 
-EXPERIMENT = arms.study(
+EXPERIMENT = Experiment(
     name="ablation",
     title="Distance and HarMax, one at a time",
     figure="Fig. 6; appendix",
-    claims=tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at)),
+    claims=CLAIMS,
     profiles={
         "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",)),
         "quick": replace(FULL, **QUICK, protocols=("matched",)),
         "full": FULL,
     },
-    cells=cells,
-    settings_of=settings_of,
+    work=arms.work(cells, settings_of, pieces=lambda cell: (cell.protocol, cell.model, cell.head)),
     tables=tables,
     figures=figures,
-    pieces=lambda cell: (cell.protocol, cell.model, cell.head),
 )

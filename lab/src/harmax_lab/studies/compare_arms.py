@@ -6,7 +6,7 @@ p-values, corrected by Holm's rule. Where a level is shared among several interv
 because at such levels the bootstrap interval of 20 values is too short.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -20,7 +20,7 @@ from harmax_lab.algorithmic.protocols import Settings
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.algorithmic.training import train
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Context, Experiment, Spec
+from harmax_lab.kit.experiment import Context, Spec, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level, signed
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
@@ -299,11 +299,15 @@ def study_claim(
     return Claim(f"{name}_{suffix}", statement, paper, control, needs=needs, judge=judge, enough=enough)
 
 
-def study(*, settings_of: Callable[[Any, Any], Settings], **own: Any) -> Experiment:
-    """Return the experiment of a study whose runs are trained as `settings_of(spec, cell)` says, scored and kept."""
+def work(
+    cells: Callable[[Any], Sequence[Any]],
+    settings_of: Callable[[Any, Any], Settings],
+    pieces: Callable[[Any], Hashable],
+) -> Work:
+    """Return the work of a study whose runs are trained as `settings_of(spec, cell)` says, scored and kept."""
 
     def run_cells(spec: Any, group: Sequence[Any], context: Context) -> Iterable[tuple[Any, CellResult]]:
         return compact(train(group, partial(settings_of, spec), context, snapshots=2, centers=True))
 
     # Side by side: a GPU never waits for a compiler or for a last straggler.
-    return Experiment(run_cells=run_cells, group=lambda cell: None, accelerated=True, **own)
+    return Work(cells, run_cells, group=lambda cell: None, pieces=pieces, accelerated=True)

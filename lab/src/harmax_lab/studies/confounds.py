@@ -24,6 +24,7 @@ from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.runs import BODIES
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit.claims import Claim
+from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
@@ -160,6 +161,9 @@ def _claims(model: str) -> list[Claim]:
     ]
 
 
+CLAIMS = tuple(claim for pair in zip(*map(_claims, BODIES), strict=True) for claim in pair)
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate gains, what changes them, scores and epochs."""
     spec, places = results.spec, results.spec.places(results)
@@ -198,19 +202,17 @@ def figures(results: Results) -> dict[str, Picture]:
     return {"gains": Picture(figure, caption)}
 
 
-EXPERIMENT = arms.study(
+EXPERIMENT = Experiment(
     name="confounds",
     title="What came with the loss: leaking data, weight decay, tying",
     figure="Leak, decay and tying; the paper has no figure of them",
-    claims=tuple(claim for pair in zip(*map(_claims, BODIES), strict=True) for claim in pair),
+    claims=CLAIMS,
     profiles={
         "smoke": replace(FULL, **SMOKE, conditions=(MATCHED, "drawn")),
         "quick": replace(FULL, **QUICK, conditions=(MATCHED, "drawn", "no_decay", "strong_decay")),
         "full": FULL,
     },
-    cells=cells,
-    settings_of=settings_of,
+    work=arms.work(cells, settings_of, pieces=lambda cell: (cell.model, cell.head, CONDITIONS[cell.condition].tied)),
     tables=tables,
     figures=figures,
-    pieces=lambda cell: (cell.model, cell.head, CONDITIONS[cell.condition].tied),
 )

@@ -30,6 +30,7 @@ from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
+from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table
 from harmax_lab.studies import compare_arms as arms
@@ -145,6 +146,9 @@ def _claims(protocol: str, model: str) -> list[Claim]:
     ]
 
 
+CLAIMS = tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at))
+
+
 def tables(results: Results) -> list[Table]:
     """Tabulate scores and epochs by exponent, and where the learnable one ends."""
     spec, places = results.spec, results.spec.places(results)
@@ -253,11 +257,11 @@ def _draw_model(axes: "Axes", place: Place, score: str) -> None:
         axes.errorbar([LEARNED_AT[place.model]], [middle], yerr=bars, elinewidth=1.2, zorder=4, **style)
 
 
-EXPERIMENT = arms.study(
+EXPERIMENT = Experiment(
     name="exponents",
     title="The exponent from 1 to 20, and the learnable one",
     figure="Appendix on the exponent",
-    claims=tuple(claim for at in product(PROTOCOLS, BODIES) for claim in _claims(*at)),
+    claims=CLAIMS,
     profiles={
         "smoke": replace(FULL, **SMOKE, authors_tasks=("lattice",), exponents=(1.0, 4.0, 20.0)),
         "quick": replace(
@@ -265,9 +269,7 @@ EXPERIMENT = arms.study(
         ),
         "full": FULL,
     },
-    cells=cells,
-    settings_of=settings_of,
+    work=arms.work(cells, settings_of, pieces=lambda cell: (cell.protocol, cell.model, cell.head)),
     tables=tables,
     figures=figures,
-    pieces=lambda cell: (cell.protocol, cell.model, cell.head),
 )

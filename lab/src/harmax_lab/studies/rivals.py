@@ -30,7 +30,7 @@ from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Experiment
+from harmax_lab.kit.experiment import Experiment, Work
 from harmax_lab.kit.judges import SIGNIFICANT
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.tables import Table, in_epochs
@@ -439,14 +439,16 @@ def experiment_of(model: str, **quick: Any) -> Experiment[RivalsSpec, RivalCell]
             "quick": replace(some, weight_decays=(0.0, 0.3), protocols=("matched",)),
             "full": full,
         },
-        cells=cells,
-        run_cells=tuned.run_cells,
+        work=Work(
+            cells,
+            tuned.run_cells,
+            group=lambda cell: None,  # side by side: a GPU never waits for a compiler or for a last straggler
+            pieces=lambda cell: (cell.protocol, cell.model, cell.loss),
+            accelerated=True,
+        ),
         measure=tuned.measure,
         tables=tables,
         figures=figures,
-        group=lambda cell: None,  # side by side: a GPU never waits for a compiler or for a last straggler
-        pieces=lambda cell: (cell.protocol, cell.model, cell.loss),
-        accelerated=True,
     )
 
 

@@ -1,18 +1,21 @@
-"""Heads alone, on points instead of a network's output: first weights, losses, and descent for many seeds at once."""
+"""Heads on points instead of a network's output: first weights, losses, descent of many seeds at once, a table."""
 
 # S seeds, B points, K classes, D features, T recorded steps
 
 import math
-from collections.abc import Callable, Collection
-from typing import NamedTuple, cast
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from harmax.figures import HEAD_STYLES
 from harmax.functional import harmonic_loss
 from harmax_lab.ensemble.rows import Record, descend
 from harmax_lab.kit.experiment import Progress
+from harmax_lab.kit.results import Results
+from harmax_lab.kit.tables import Column, Table, median_of, tabulate
 
 
 def initial_weight(classes: int, features: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -89,3 +92,23 @@ def train(
     record = Record(steps, lambda losses: (losses, weight, cast(Tensor, weight.grad), bias), progress, message)
     descend(range(max(steps) + 1), lambda step: losses_of(points, weight, bias), optimizer(parameters), record)
     return Trajectory(torch.tensor(record.steps), *record.stacked())
+
+
+def tabulate_last_step(
+    results: Results, rows: Sequence[Any], first: dict[str, Column], medians: dict[str, str]
+) -> Table:
+    """Tabulate medians over seeds at the last step.
+
+    Args:
+        results: all results.
+        rows: what `places` lists, with the head as its `arm`.
+        first: columns before the head and the number of seeds.
+        medians: metrics by their headings.
+    """
+    columns: dict[str, Column] = {
+        **first,
+        "head": lambda at: HEAD_STYLES[at.arm].label,
+        "seeds": lambda at: len(at.own),
+        **{heading: median_of(metric) for heading, metric in medians.items()},
+    }
+    return tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)

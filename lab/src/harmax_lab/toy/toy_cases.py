@@ -21,13 +21,13 @@ from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import harmonic_logits
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec
+from harmax_lab.kit.experiment import Cell, Experiment, Progress, Spec, Work
 from harmax_lab.kit.judges import Judge
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, median_of, places, tabulate
+from harmax_lab.kit.tables import Table, places
 from harmax_lab.toy import heads
-from harmax_lab.toy.heads import Trajectory, initial_weight
+from harmax_lab.toy.heads import Trajectory, initial_weight, tabulate_last_step
 
 POINTS: dict[int, tuple[tuple[float, float], ...]] = {
     1: ((1, 1), (-1, -1)),
@@ -44,6 +44,15 @@ NO_DISTANCE = 1e-8  # below the spacing of float32 at 1
 FLOOR = math.log(5) / 5
 
 
+@dataclass(frozen=True)
+class ToyCell(Cell):
+    """One arm (a head, and for the control an optimizer) trained on one case from one seed's weights."""
+
+    case: int
+    arm: str
+    seed: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ToySpec(Spec):
     """Settings of the toy cases; the defaults are the authors'."""
@@ -54,15 +63,6 @@ class ToySpec(Spec):
     exponent: float = 2.0
     grid_size: int = 161
     grid_extent: float = 1.8
-
-
-@dataclass(frozen=True)
-class ToyCell(Cell):
-    """One arm (a head, and for the control an optimizer) trained on one case from one seed's weights."""
-
-    case: int
-    arm: str
-    seed: int
 
 
 def cells(spec: ToySpec) -> list[ToyCell]:
@@ -281,16 +281,13 @@ CLAIMS = (
 def tables(results: Results) -> list[Table]:
     """Tabulate the last step."""
     rows = [at for at in places(results, case=results.spec.cases, arm=ARMS[2]) if at.arm in ARMS[at.case]]
-    columns: dict[str, Column] = {
-        "case": lambda at: at.case,
-        "head": lambda at: HEAD_STYLES[at.arm].label,
-        "seeds": lambda at: len(at.own),
-        "loss": median_of("loss"),
-        "weight norm": median_of("weight_norm"),
-        "farthest weight from its point": median_of("weight_distance"),
-        "accuracy": median_of("accuracy"),
+    medians = {
+        "loss": "loss",
+        "weight norm": "weight_norm",
+        "farthest weight from its point": "weight_distance",
+        "accuracy": "accuracy",
     }
-    return [tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)]
+    return [tabulate_last_step(results, rows, {"case": lambda at: at.case}, medians)]
 
 
 def figures(results: Results) -> dict[str, Picture]:
@@ -343,9 +340,7 @@ EXPERIMENT = Experiment(
         "quick": ToySpec(seeds=(0, 1, 2)),
         "full": ToySpec(seeds=tuple(range(20))),
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: (cell.case, cell.arm)),
     tables=tables,
     figures=figures,
-    group=lambda cell: (cell.case, cell.arm),
 )

@@ -50,7 +50,7 @@ from harmax.analysis import Interval, mean_interval
 from harmax.files import read_json, write_json
 from harmax.train.vision.settings import GENERATED
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Context, Experiment, Progress
+from harmax_lab.kit.experiment import Context, Experiment, Progress, Work
 from harmax_lab.kit.judges import Judge, below, percent, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -462,10 +462,7 @@ EXPERIMENT = Experiment(
         "quick": _QUICK,
         "full": ClassifierSpec(seeds=tuple(range(6))),
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.dataset, accelerated=True),
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.dataset,
-    accelerated=True,
 )

@@ -13,22 +13,7 @@ from harmax.inspect.prototype_figures import draw_abstention, draw_nearest
 from harmax_lab.kit import drawing
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
-from harmax_lab.vision.classifiers_tuning import (
-    CIFAR10,
-    CIFAR100,
-    FINAL,
-    HARMONIC,
-    HEADS,
-    LINEAR,
-    STYLES,
-    TINY,
-    TUNING,
-    grid_of,
-    outside_sets,
-    student,
-    tuning_means,
-    values,
-)
+from harmax_lab.vision import classifiers_tuning as tuning
 from harmax_lab.vision.trust_measures import SCORES, detection_key
 
 if TYPE_CHECKING:
@@ -36,13 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLES = {
-    CIFAR10: "CIFAR-10",
-    CIFAR100: "CIFAR-100, 50 images per class",
-    TINY: "Tiny ImageNet at 32 x 32, 100 images per class",
+    tuning.CIFAR10: "CIFAR-10",
+    tuning.CIFAR100: "CIFAR-100, 50 images per class",
+    tuning.TINY: "Tiny ImageNet at 32 x 32, 100 images per class",
     "digits": "digits, 8 x 8",
     "generated": "generated patterns",
 }
-SHORT = {**TITLES, CIFAR100: "CIFAR-100 (part)", TINY: "Tiny ImageNet (part)"}
+SHORT = {**TITLES, tuning.CIFAR100: "CIFAR-100 (part)", tuning.TINY: "Tiny ImageNet (part)"}
 POINTS = 300  # of an abstention curve
 FAR = 20.0  # points below the best setting, which a panel of tuning does not show
 LOOKS = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "v"))
@@ -56,13 +41,13 @@ COLLAPSE = {
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw what there is: figures over all data sets first, then prototypes and abstention one by one."""
-    drawn, tuned = {}, results.where(stage=TUNING)
-    counted = results.where(stage=FINAL).having(lambda run: run.metrics["diverged_at"] is None)
+    drawn, tuned = {}, results.where(stage=tuning.TUNING)
+    counted = results.where(stage=tuning.FINAL).having(lambda run: run.metrics["diverged_at"] is None)
     if counted:
         drawn["classifiers_accuracy"] = _accuracy(counted)
         drawn["classifiers_reliability"] = _reliability(counted)
         drawn["classifiers_collapse"] = _collapse(counted)
-    if outside_sets(counted):
+    if tuning.outside_sets(counted):
         drawn["classifiers_outliers"] = _outliers(counted)
     if tuned:
         drawn["classifiers_tuning"] = _tuning(tuned)
@@ -73,9 +58,9 @@ def figures(results: Results) -> dict[str, Picture]:
             f"What not answering buys, {TITLES[dataset]}, test images, first seed. Images are left out from the least "
             "sure on: by the largest probability where only the head is named, else by distances.",
         )
-        if HARMONIC in first and "nearest.pixels" in first[HARMONIC].arrays:
+        if tuning.HARMONIC in first and "nearest.pixels" in first[tuning.HARMONIC].arrays:
             drawn[f"prototypes_{dataset}"] = Picture(
-                _draw_prototypes(first[HARMONIC]),
+                _draw_prototypes(first[tuning.HARMONIC]),
                 f"What harmonic centers stand for, {TITLES[dataset]}, first seed: the training images whose features "
                 "lie nearest to the center of the class, and their distances; a frame marks another class.",
             )
@@ -90,17 +75,19 @@ def _panels(
 
 
 def _lines() -> list[Any]:
-    return [drawing.line_handle(style.label, style.color, style.line) for style in STYLES.values()]
+    return [drawing.line_handle(style.label, style.color, style.line) for style in tuning.STYLES.values()]
 
 
 def _accuracy(counted: Results) -> Picture:
     figure, panels = _panels(counted, 3.5, 1.4, 1.9, xlabel="test accuracy, %", sharey=True)
     for dataset, axes in panels.items():
-        for place, head in enumerate(HEADS):
-            _draw_interval(axes, counted.where(dataset=dataset, head=head), "test_accuracy", STYLES[head].color, place)
-        axes.set(ylim=(len(HEADS) - 0.5, -0.5))
+        for place, head in enumerate(tuning.HEADS):
+            _draw_interval(
+                axes, counted.where(dataset=dataset, head=head), "test_accuracy", tuning.STYLES[head].color, place
+            )
+        axes.set(ylim=(len(tuning.HEADS) - 0.5, -0.5))
         axes.locator_params(axis="x", nbins=5)
-        axes.set_yticks(range(len(HEADS)), [STYLES[head].label for head in HEADS])
+        axes.set_yticks(range(len(tuning.HEADS)), [tuning.STYLES[head].label for head in tuning.HEADS])
     return Picture(
         figure,
         "Test accuracy. Small dots: seeds. Large mark and bar: mean and Student's 95 % interval over seeds, cut at "
@@ -109,8 +96,8 @@ def _accuracy(counted: Results) -> Picture:
 
 
 def _draw_interval(axes: "Axes", own: Results, metric: str, color: str, place: float) -> None:
-    dots = 100 * np.array(values(own, metric))
-    if mean := student(own, metric):
+    dots = 100 * np.array(tuning.values(own, metric))
+    if mean := tuning.student(own, metric):
         above = place - 0.11 - 0.03 * (np.arange(len(dots)) % 3)  # clear of the bar
         axes.plot(dots, above, ".", color=color, alpha=0.55, markersize=5)
         cut = mean if np.isinf(mean.low) else Interval(mean.estimate, max(mean.low, 0.0), min(mean.high, 1.0))
@@ -122,17 +109,17 @@ def _outliers(counted: Results) -> Picture:
     pairs = {
         (dataset, outside): f"{SHORT.get(dataset, dataset)} against {SHORT.get(outside, outside)}"
         for dataset in counted.spec.datasets
-        for outside in outside_sets(counted.where(dataset=dataset))
+        for outside in tuning.outside_sets(counted.where(dataset=dataset))
     }
-    handles = [drawing.mark_handle(style.label, "D", style.color) for style in STYLES.values()]
+    handles = [drawing.mark_handle(style.label, "D", style.color) for style in tuning.STYLES.values()]
     size, words = (4.2 * len(pairs) + 1.8, 3.3), "area under the ROC curve, %"
     figure, panels = drawing.panels_in_a_row(pairs, size=size, xlabel=words, handles=handles, sharey=True)
     for (dataset, outside), axes in panels.items():
         for place, score in enumerate(SCORES):
             key = detection_key(outside, score, "auroc")
-            for head, shift in zip(HEADS, (-0.15, 0.25), strict=True):
+            for head, shift in zip(tuning.HEADS, (-0.15, 0.25), strict=True):
                 own = counted.where(dataset=dataset, head=head)
-                _draw_interval(axes, own, key, STYLES[head].color, place + shift)
+                _draw_interval(axes, own, key, tuning.STYLES[head].color, place + shift)
         axes.set(ylim=(len(SCORES) - 0.5, -0.5))
         axes.set_yticks(range(len(SCORES)), list(SCORES.values()))
     return Picture(
@@ -147,19 +134,21 @@ def _tuning(tuned: Results) -> Picture:
     figure, panels = _panels(tuned, 3.4, 0.8, 3.3, xlabel="learning rate", ylabel="held-out accuracy, %")
     for dataset, axes in panels.items():
         best = 0.0
-        for head in HEADS:
-            means = tuning_means(tuned, dataset, head)
-            for first, (dash, mark) in zip(grid_of(spec, head)[:: len(spec.lrs)], cycle(LOOKS), strict=False):
+        for head in tuning.HEADS:
+            means = tuning.tuning_means(tuned, dataset, head)
+            for first, (dash, mark) in zip(tuning.grid_of(spec, head)[:: len(spec.lrs)], cycle(LOOKS), strict=False):
                 line = {lr: 100 * means[at].accuracy for lr in spec.lrs if (at := first._replace(lr=lr)) in means}
-                look: Any = {"color": STYLES[head].color, "linestyle": dash, "marker": mark, "markersize": 4.5}
-                axes.plot(list(line), list(line.values()), label=f"{STYLES[head].label}, {first.variant}", **look)
+                look: Any = {"color": tuning.STYLES[head].color, "linestyle": dash, "marker": mark, "markersize": 4.5}
+                axes.plot(
+                    list(line), list(line.values()), label=f"{tuning.STYLES[head].label}, {first.variant}", **look
+                )
                 best = max([best, *line.values()])
         if best:  # an axis without points has no logarithms
             axes.set_ylim(max(axes.get_ylim()[0], best - FAR), None)
             axes.set_xscale("log", base=2)
             axes.set_xticks(spec.lrs, [f"{lr:g}" for lr in spec.lrs])
     handles = panels[spec.datasets[0]].get_lines()
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(HEADS))  # one column per head
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(tuning.HEADS))  # one column per head
     return Picture(
         figure,
         "Accuracy on the training images that were held out, by learning rate, one line per exponent or scale: "
@@ -173,7 +162,7 @@ def _reliability(counted: Results) -> Picture:
     for dataset, axes in panels.items():
         lowest = 1.0
         for cell, run in counted.where(dataset=dataset).items():
-            used, style = run.arrays["reliability.counts"] > 0, STYLES[cell.head]
+            used, style = run.arrays["reliability.counts"] > 0, tuning.STYLES[cell.head]
             x, y = (run.arrays[f"reliability.{name}"][used] for name in ("confidence", "accuracy"))
             axes.plot(x, y, color=style.color, linestyle=style.line, marker=".", alpha=0.7, linewidth=1.2)
             lowest = min(lowest, float(x.min()), float(y.min()))
@@ -195,7 +184,7 @@ def _collapse(counted: Results) -> Picture:
     size = (11, 2.3 * len(rows) + 0.9)
     figure, panels = drawing.facets(rows, COLLAPSE, size=size, xlabel="epoch", handles=_lines())
     for (dataset, name), axes in panels.items():
-        for head, style in STYLES.items():
+        for head, style in tuning.STYLES.items():
             own = counted.where(dataset=dataset, head=head)
             if own:
                 epochs, series = own.curve("snapshot_epoch").values[0], own.curve(name).values
@@ -219,14 +208,14 @@ def _collapse(counted: Results) -> Picture:
 def abstention_curves(first: Mapping[str, CellResult]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return coverage and accuracy by label, (K,) each for K points of a curve, of one run per head."""
     scores = {}
-    if LINEAR in first:
-        scores["cross_entropy"] = LINEAR, first[LINEAR].arrays["max_softmax"]
-    if HARMONIC in first:
-        arrays = first[HARMONIC].arrays
+    if tuning.LINEAR in first:
+        scores["cross_entropy"] = tuning.LINEAR, first[tuning.LINEAR].arrays["max_softmax"]
+    if tuning.HARMONIC in first:
+        arrays = first[tuning.HARMONIC].arrays
         two = np.stack([arrays["winner_distance"], arrays["runner_up_distance"]], axis=1)
-        scores["harmonic"] = HARMONIC, arrays["max_softmax"]
-        scores["harmonic, nearest over second distance"] = HARMONIC, distance_ratio(two)
-        scores["harmonic, distance to the nearest"] = HARMONIC, nearest_distance(two)
+        scores["harmonic"] = tuning.HARMONIC, arrays["max_softmax"]
+        scores["harmonic, nearest over second distance"] = tuning.HARMONIC, distance_ratio(two)
+        scores["harmonic, distance to the nearest"] = tuning.HARMONIC, nearest_distance(two)
     curves = {}
     for label, (head, score) in scores.items():
         found = abstention_curve(first[head].arrays["right"].astype(bool), score)

@@ -35,14 +35,14 @@ from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.experiment import Context, Experiment, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, both, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.little_data_features import SOURCES, Rows, draw_images, open_rows
 from harmax_lab.vision.mnist_training import Data
-from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, ImageCell, Profiles, left_out
 from harmax_lab.vision.stacks import Arm, StackSpec, train_stack
 
 if TYPE_CHECKING:
@@ -79,10 +79,9 @@ class LittleDataSpec(StackSpec):
 
 
 @dataclass(frozen=True)
-class LittleDataCell(Cell):
+class LittleDataCell(ImageCell):
     """All variants and learning rates of both heads on one seed's draw of images."""
 
-    dataset: str
     images: int
     seed: int
 
@@ -355,29 +354,21 @@ def _draw_band(axes: "Axes", sizes: list[int], found: Sequence[np.ndarray], colo
     drawing.draw_ranges(axes, sizes, ranges, color=color, linestyle=line, marker="o", markersize=3.5)
 
 
+SPECS = {
+    "smoke": LittleDataSpec(seeds=(0, 1), images=(1, 5, 20), learning_rates=(3e-3, 1e-2), steps=60),
+    "quick": LittleDataSpec(
+        seeds=(0, 1, 2), images=(1, 2, 5, 10, 20, 50, 100), learning_rates=(3e-3, 1e-2, 3e-2, 1e-1), steps=150
+    ),
+    "full": LittleDataSpec(seeds=tuple(range(10)), datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")),
+}
 EXPERIMENT = Experiment(
     name="little_data",
     title="Few labeled images",
     figure="Little data; the paper has no figure of images",
     claims=CLAIMS,
-    profiles=Profiles(
-        {
-            "smoke": LittleDataSpec(seeds=(0, 1), images=(1, 5, 20), learning_rates=(3e-3, 1e-2), steps=60),
-            "quick": LittleDataSpec(
-                seeds=(0, 1, 2), images=(1, 2, 5, 10, 20, 50, 100), learning_rates=(3e-3, 1e-2, 3e-2, 1e-1), steps=150
-            ),
-            "full": LittleDataSpec(
-                seeds=tuple(range(10)), datasets=("mnist", "digits", "cifar10_linear", "cifar10_harmonic")
-            ),
-        },
-        required={"full": ("mnist",)},
-        is_there=lambda name: SOURCES[name].is_there(),
-    ),
-    cells=cells,
-    run_cells=run_cells,
+    profiles=Profiles(SPECS, required={"full": ("mnist",)}, is_there=lambda name: SOURCES[name].is_there()),
+    work=Work(cells, run_cells, group=lambda cell: cell.dataset, accelerated=True),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.dataset,
-    accelerated=True,
 )

@@ -29,7 +29,7 @@ from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import harmonic_logits
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit.experiment import Context, Experiment, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, listed, percent, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
@@ -461,9 +461,7 @@ EXPERIMENT = Experiment(
         },
         required={"full": ("mnist",)},
     ),
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: (cell.dataset, cell.protocol)),
     tables=tables,
     figures=figures,
-    group=lambda cell: (cell.dataset, cell.protocol),
 )

@@ -27,6 +27,13 @@ class ImageSpec(Spec):
     """Data sets that the profile asks for and whose files were not there when the run began."""
 
 
+@dataclass(frozen=True)
+class ImageCell(Cell):
+    """Work on one data set."""
+
+    dataset: str
+
+
 S = TypeVar("S", bound=ImageSpec)
 
 
@@ -114,10 +121,9 @@ class OneLayerSpec(ImageSpec):
 
 
 @dataclass(frozen=True)
-class OneLayerCell(Cell):
+class OneLayerCell(ImageCell):
     """One head trained on one data set from one seed's weights, in one seed's order."""
 
-    dataset: str
     protocol: str
     head: str
     seed: int

@@ -30,13 +30,13 @@ from harmax.functional import squared_distance
 from harmax_lab.ensemble.rows import orders, streams
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Cell, Context, Experiment
+from harmax_lab.kit.experiment import Context, Experiment, Work
 from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed, signed
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.mnist_training import Data, as_data, closest
-from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles, left_out, title_of
+from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, ImageCell, Profiles, left_out, title_of
 from harmax_lab.vision.stacks import Arm, Network, StackSpec, train_stack
 from harmax_lab.vision.trust_measures import (
     SCORES,
@@ -84,10 +84,9 @@ class TrustSpec(StackSpec):
 
 
 @dataclass(frozen=True)
-class TrustCell(Cell):
+class TrustCell(ImageCell):
     """One network: its body, its head with the exponent over sqrt(features), and its seed."""
 
-    dataset: str
     body: str
     head: str
     factor: float
@@ -454,10 +453,8 @@ EXPERIMENT = Experiment(
     figure="Calibration and outliers; the paper has no figure of them",
     claims=CLAIMS,
     profiles=Profiles(SPECS, required={"full": ("mnist",)}),
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: cell.body),
     measure=measure,
     tables=tables,
     figures=figures,
-    group=lambda cell: cell.body,
 )

@@ -1,6 +1,12 @@
 """Pre-training runs by name; every field of them can be set."""
 
+from dataclasses import replace
+
 from harmax.train.language.settings import PretrainSpec
+
+TINY = PretrainSpec(
+    n_layer=2, n_head=2, n_embd=32, context=32, vocab=100, generated=True, dtype="float32", compile=False
+)
 
 PRESETS: dict[str, PretrainSpec] = {
     # 10k steps of 480 x 1024 tokens and exponent sqrt(768) = 28, as in the paper. Weight decay 0 is that of the
@@ -11,21 +17,14 @@ PRESETS: dict[str, PretrainSpec] = {
     ),
     # The learning rate of each head comes from a sweep (--lr); --min-lr is a tenth of it.
     "matched": PretrainSpec(steps=1_000, warmup=100, lr=1e-3, min_lr=1e-4, evaluate_every=100),
-    "smoke": PretrainSpec(
-        n_layer=2,
-        n_head=2,
-        n_embd=32,
-        context=32,
-        vocab=100,
-        generated=True,
+    "smoke": replace(
+        TINY,
         sequences=16,
         micro_batch=8,
         steps=40,
         lr=1e-2,
         min_lr=1e-3,
         warmup=5,
-        dtype="float32",
-        compile=False,
         log_every=1,
         evaluate_every=20,
         evaluation_sequences=16,

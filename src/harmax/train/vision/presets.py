@@ -1,6 +1,12 @@
 """Classifiers by name; every field of them can be set."""
 
+from dataclasses import replace
+
 from harmax.train.vision.settings import GENERATED, VisionSpec
+
+TINY = VisionSpec(
+    dataset=GENERATED, model="tiny", small_stem=True, flip=False, padding=1, dtype="float32", compile=False, workers=0
+)
 
 VISION_PRESETS: dict[str, VisionSpec] = {
     "imagenet": VisionSpec(auto_augment="imagenet"),
@@ -21,23 +27,8 @@ VISION_PRESETS: dict[str, VisionSpec] = {
         log_every=97,
         evaluate_every=5,
     ),
-    "smoke": VisionSpec(
-        dataset=GENERATED,
-        model="tiny",
-        small_stem=True,
-        flip=False,
-        padding=1,
-        epochs=4,
-        batch=32,
-        micro_batch=16,
-        lr=0.2,
-        schedule="cosine",
-        warmup=0.5,
-        dtype="float32",
-        compile=False,
-        workers=0,
-        log_every=8,
-        checkpoint_every=8,
+    "smoke": replace(
+        TINY, epochs=4, batch=32, micro_batch=16, lr=0.2, schedule="cosine", warmup=0.5, log_every=8, checkpoint_every=8
     ),
 }
 

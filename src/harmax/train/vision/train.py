@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 
 class VisionRecipe(Recipe):
-    """A ResNet that learns to classify images.
-
-    Args:
-        spec: what to train.
-        world: the processes that train it.
-        data: the images; None: those that the specification names.
-    """
+    """A ResNet that learns to classify images: `data`, or else those that the specification names."""
 
     task, alterable, logs_checkpoints = "vision", ALTERABLE, False
     spec: VisionSpec

@@ -98,7 +98,7 @@ def _open(
         "profile": profile,
         "spec": asdict(spec),
         "overrides": overrides,
-        "cells": {cell.name: asdict(cell) for cell in experiment.cells(spec)},
+        "cells": {cell.name: asdict(cell) for cell in experiment.work.cells(spec)},
     }
     if experiment.source is not None:
         config["source"] = experiment.source_key(spec)
@@ -124,7 +124,7 @@ def matching(names: Collection[str], pattern: str | None) -> set[str]:
 def device_for(experiment: Experiment[Any, Any], wanted: str | None, engine: str = "local") -> str | None:
     """Return the device for an experiment, or None if the engine chooses it later; raise if there is none."""
     device = ENGINES[engine].choose_device(wanted)
-    if experiment.accelerated or device == "cpu":
+    if experiment.work.accelerated or device == "cpu":
         return device
     if wanted is None:
         return "cpu"

@@ -45,17 +45,17 @@ class Ledger(Generic[S, C]):
         progress: Callable[[Event], None],
     ) -> None:
         self.experiment, self.spec, self.run, self._progress = experiment, spec, run, progress
-        everything = experiment.cells(spec)
-        self.groups = experiment.groups(cell for cell in everything if cell.name in names)
+        everything = experiment.work.cells(spec)
+        self.groups = experiment.work.groups(cell for cell in everything if cell.name in names)
         """Cells to run that are to be computed together."""
-        whole = experiment.groups(everything)
+        whole = experiment.work.groups(everything)
         self._members = {self._key(group): {cell.name for cell in group} for group in whole}
         self.done, self.failed = len(run.done), 0
         self._settled, self._total = self.done, self.done + len(names)
         self._open: list[Part[C]] = []
 
     def _key(self, cells: Sequence[C]) -> str:
-        return repr(self.experiment.group(cells[0]))
+        return repr(self.experiment.work.group(cells[0]))
 
     def open(self, cells: Sequence[C]) -> "Part[C]":
         """Begin to compute some cells of one group."""

@@ -14,7 +14,7 @@ def execute(ledger: Ledger[S, C], device: str) -> None:
         part, seconds = ledger.open(group), Stopwatch()
         context = Context(part.scratch, device, part.report)
         try:
-            for cell, result in ledger.experiment.run_cells(ledger.spec, group, context):
+            for cell, result in ledger.experiment.work.run_cells(ledger.spec, group, context):
                 part.store(cell.name, result, seconds())
         except Exception:
             part.fail(traceback.format_exc())

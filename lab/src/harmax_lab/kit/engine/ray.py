@@ -4,7 +4,7 @@
     RAY_ADDRESS=auto harmax run mnist --full --engine ray        on a machine of a cluster: the cluster's
 
 A task gets one GPU and its share of the cores, or one core. A group of cells is one task, or several if the experiment
-says how it may be split (`Experiment.pieces`). Tasks send their results to this process, and only this process writes
+says how it may be split (`Work.pieces`). Tasks send their results to this process, and only this process writes
 to the run's folder. So machines need nothing in common but an installed harmax. If they also share the run's folder, a
 task finds the partial state of an earlier one. If not, partial state stays on the machine that wrote it.
 """
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from harmax.environment import cores, environment
 from harmax.errors import needs
 from harmax_lab.kit.engine.ledger import C, Ledger, Part, S, Stopwatch
-from harmax_lab.kit.experiment import Context, Experiment
+from harmax_lab.kit.experiment import Context, Work
 
 REPORT_EVERY = 0.5  # seconds between two progress reports of a task
 PATIENCE = 20.0  # seconds without a message from any task, after which the user is told
@@ -65,16 +65,16 @@ def execute(ledger: Ledger[S, C], device: str | None) -> None:
             max_retries=0,
             # A task waits until its last message is taken, so that a result is stored before the next cell begins.
             _generator_backpressure_num_objects=1,
-        )(_work)
+        )(_run_task)
         active: dict[Any, Part[C]] = {}
-        waiting = parts_of(ledger.experiment, ledger.groups, slots.at_once)
+        waiting = parts_of(ledger.experiment.work, ledger.groups, slots.at_once)
         try:
             while True:
                 # Some tasks ahead, so that no machine waits for this process, but not all: there may be thousands.
                 for cells in itertools.islice(waiting, 2 * slots.at_once - len(active)):
                     part = ledger.open(cells)
                     place = (part.scratch.absolute(), device, max(1, slots.cpus))
-                    active[task.remote(ledger.experiment, ledger.spec, cells, *place)] = part
+                    active[task.remote(ledger.experiment.work, ledger.spec, cells, *place)] = part
                 if not active:
                     return
                 ready, _ = ray.wait(list(active), num_returns=1, timeout=PATIENCE)
@@ -125,12 +125,12 @@ def _gpus(node: dict[str, Any]) -> int:
     return int(node["Resources"].get("GPU", 0)) if node["Alive"] else 0
 
 
-def parts_of(experiment: Experiment[S, C], groups: Sequence[list[C]], at_once: int) -> Iterator[list[C]]:
+def parts_of(work: Work[S, C], groups: Sequence[list[C]], at_once: int) -> Iterator[list[C]]:
     """Split groups into about as many equal parts as run at once, but keep the cells of a piece together."""
     for group in groups:
         pieces: dict[Hashable, list[C]] = {}
         for cell in group:
-            pieces.setdefault(experiment.pieces(cell) if experiment.pieces else None, []).append(cell)
+            pieces.setdefault(work.pieces(cell), []).append(cell)
         parts: list[list[C]] = [[] for _ in range(min(at_once, len(pieces)))]
         for piece in sorted(pieces.values(), key=len, reverse=True):
             min(parts, key=len).extend(piece)
@@ -168,8 +168,8 @@ def _take(stream: Any, part: Part[C]) -> bool:
     return kind in ("failed", "done")
 
 
-def _work(
-    experiment: Experiment[S, C], spec: S, cells: Sequence[C], scratch: Path, device: str, share: int
+def _run_task(
+    work: Work[S, C], spec: S, cells: Sequence[C], scratch: Path, device: str, share: int
 ) -> Iterator[tuple[Any, ...]]:
     """Run cells in one of Ray's processes and yield messages. The last one is "done" or "failed"."""
     import ray
@@ -189,7 +189,7 @@ def _work(
         seconds = Stopwatch()
         try:
             messages.put(("environment", environment(device)))
-            for cell, result in experiment.run_cells(spec, cells, Context(scratch, device, report)):
+            for cell, result in work.run_cells(spec, cells, Context(scratch, device, report)):
                 # Pickled here, so that an error counts as one of the experiment.
                 messages.put(("result", cell.name, ray.cloudpickle.dumps(result), seconds()))
                 taken.acquire()

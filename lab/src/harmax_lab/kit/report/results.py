@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from harmax.figures import to_png
-from harmax.files import write_atomically, write_json
+from harmax.files import read_json, write_atomically, write_json
 from harmax_lab.kit.claims import verdict_words
-from harmax_lab.kit.experiment import Experiment
+from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import ROWS, write_rows
 from harmax_lab.kit.report.html import Section, collect, describe_environment, format_number
 
 
 def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | str, output: Path | str) -> list[Path]:
     """Write OUTPUT/<experiment>/README.md, summary.json, PNGs and rows for the best run of each experiment.
+
+    What is published stays where the best run is less thorough: a quick run never replaces a full one.
 
     Args:
         experiments: in the order of the report.
@@ -25,6 +27,8 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
         if section.run is None or not section.run.done:
             continue
         target = Path(output) / section.experiment.name
+        if _thoroughness(section.run.profile) < _thoroughness(_published_profile(target)):
+            continue
         for name, picture in section.pictures.items():
             write_atomically(target / f"{name}.png", to_png(picture.figure))
         write_json(target / "summary.json", section.experiment.summary_of(section.run, section.summary))
@@ -33,6 +37,15 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
         write_rows(section.experiment, section.results, target)
         written.append(target)
     return written
+
+
+def _published_profile(folder: Path) -> str | None:
+    summary = folder / "summary.json"
+    return read_json(summary)["profile"] if summary.is_file() else None
+
+
+def _thoroughness(profile: str | None) -> int:
+    return PROFILES.index(profile) if profile in PROFILES else -1
 
 
 def page(section: Section) -> str:

@@ -22,12 +22,12 @@ from torch import Tensor
 from harmax.analysis import Interval, bootstrap_interval
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.claims import Claim, Finding, at_least
-from harmax_lab.kit.experiment import Experiment, Progress
+from harmax_lab.kit.experiment import Experiment, Progress, Work
 from harmax_lab.kit.judges import Judge, below, both
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.store import CellResult
-from harmax_lab.kit.tables import Column, Table, combinations, median_of, places, tabulate
-from harmax_lab.toy.heads import Trajectory, loss_of
+from harmax_lab.kit.tables import Table, combinations, places
+from harmax_lab.toy.heads import Trajectory, loss_of, tabulate_last_step
 from harmax_lab.toy.theory.figures import figures
 from harmax_lab.toy.theory.measures import class_spread, growth, hull_distance, stationarity
 from harmax_lab.toy.theory.separable import (
@@ -352,22 +352,19 @@ CLAIMS = (
 
 def tables(results: Results) -> list[Table]:
     """Tabulate the last step."""
-    columns: dict[str, Column] = {
-        "m": lambda at: at.samples,
-        "head": lambda at: HEAD_STYLES[at.arm].label,
-        "seeds": lambda at: len(at.own),
-        "weight norm": median_of("weight_norm"),
-        "growth in the last decade": median_of("late"),
-        "gradient norm": median_of("gradient_norm"),
-        "margin": median_of("margin"),
-        "bound": median_of("bound"),
-        "training error": median_of("train_error"),
-        "test error": median_of("test_error"),
-        "training loss": median_of("loss"),
-        "test loss": median_of("test_loss"),
+    medians = {
+        "weight norm": "weight_norm",
+        "growth in the last decade": "late",
+        "gradient norm": "gradient_norm",
+        "margin": "margin",
+        "bound": "bound",
+        "training error": "train_error",
+        "test error": "test_error",
+        "training loss": "loss",
+        "test loss": "test_loss",
     }
     rows = places(results.where(_is_measured), samples=results.spec.samples, arm=ARMS)
-    return [tabulate(f"At step {results.spec.steps}, median over seeds", rows, columns)]
+    return [tabulate_last_step(results, rows, {"m": lambda at: at.samples}, medians)]
 
 
 EXPERIMENT = Experiment(
@@ -380,10 +377,8 @@ EXPERIMENT = Experiment(
         "quick": TheorySpec(seeds=tuple(range(5)), samples=(16, 64), steps=6000),
         "full": TheorySpec(seeds=tuple(range(20))),
     },
-    cells=cells,
-    run_cells=run_cells,
+    work=Work(cells, run_cells, group=lambda cell: (cell.arm, cell.features, cell.samples)),
     measure=gaps,
     tables=tables,
     figures=figures,
-    group=lambda cell: (cell.arm, cell.features, cell.samples),
 )
