@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from harmax.kernels.operators import is_traced
+
 KEY = "settings"
 """Name of the buffer, and so the last part of its key in a state_dict."""
 
@@ -62,6 +64,43 @@ class Settings(NamedTuple):
                 "changed; average only the floating-point tensors of checkpoints, and take the settings of one of them."
             )
         return found
+
+
+class Watch:
+    """Notices when a buffer of settings holds something that its head did not write.
+
+    It reads the buffer only after a change of it, because reading waits for a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._mark: tuple[int, int] | None = None
+        self._numbers: list[int] = []
+
+    def note(self, buffer: Tensor, numbers: Tensor) -> None:
+        """Remember what a buffer holds, given its numbers on the CPU."""
+        self._mark, self._numbers = self._mark_of(buffer), numbers.tolist()
+
+    def changed(self, buffer: Tensor) -> Tensor | None:
+        """Return the numbers of a buffer on the CPU if they are not the noted ones.
+
+        >>> watch, buffer = Watch(), Settings(4.0, 0.0, 1.0).encode()
+        >>> watch.note(buffer, buffer)
+        >>> watch.changed(buffer) is None
+        True
+        >>> watch.changed(buffer.copy_(Settings(56.0, 0.0, 1.0).encode())) is None
+        False
+        """
+        if buffer.is_meta or is_traced(buffer) or self._mark_of(buffer) == self._mark:
+            return None
+        numbers = buffer.detach().cpu()
+        if numbers.tolist() == self._numbers:
+            self.note(buffer, numbers)
+            return None
+        return numbers
+
+    @staticmethod
+    def _mark_of(buffer: Tensor) -> tuple[int, int]:
+        return id(buffer), -1 if buffer.is_inference() else buffer._version
 
 
 def differences(saved: Settings, built: Settings) -> list[str]:
