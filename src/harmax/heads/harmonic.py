@@ -13,7 +13,7 @@ from harmax.functional import LossOptions, harmonic_log_probabilities, harmonic_
 from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
 from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
-from harmax.heads.settings import KEY, Settings, differences
+from harmax.heads.settings import KEY, Settings, Watch, differences
 from harmax.kernels.operators import is_traced
 
 
@@ -109,6 +109,7 @@ class HarmonicHead(CenterHead):
         log_weight_V = nn.Parameter(torch.empty_like(self.weight[:, 0])) if prior else None
         self.register_parameter("prior", log_weight_V)
         self.register_buffer(KEY, self._current_settings().encode().to(self.weight.device))
+        self._watch = Watch()
         self.reset_extras()
 
     @classmethod
@@ -246,6 +247,7 @@ class HarmonicHead(CenterHead):
                 f"{lengths[1]:g}; look for a NaN or for layers that start at 0, or build the head with scale=1."
             )
         self.scale = matched_scale(_plain(self.exponent), self.in_features, *lengths)
+        self.write_settings()  # at once, because averages of models copy buffers
         return self.scale
 
     def describe(self, features: Tensor) -> HeadDescription:
@@ -285,6 +287,8 @@ class HarmonicHead(CenterHead):
             settings: with a target, keyword arguments of `harmonic_loss`: weight, reduction, ignore_index,
                 label_smoothing, impl, options, return_stats.
         """
+        if not torch.compiler.is_compiling():
+            self._follow_settings()
         if self.wants_scale and self.training:
             self._look_at_first_batch(input)
         if settings and target is None:
@@ -333,11 +337,54 @@ class HarmonicHead(CenterHead):
     def write_settings(self) -> None:
         """Copy exponent, softening and scale into the buffer that is saved; saving does this by itself."""
         if not self.settings.is_meta:
-            self.settings = self._current_settings().encode().to(self.settings.device)
+            encoded = self._current_settings().encode()
+            self.settings = encoded.to(self.settings.device)
+            self._watch.note(self.settings, encoded)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode, as every module does; before predictions look whether the buffer holds a new scale."""
+        if not mode:  # a compiled forward cannot look
+            self._heed_settings()
+        return super().train(mode)
+
+    def _follow_settings(self) -> None:
+        """Follow the buffer in a forward, where something wrote into it; see `_heed_settings`."""
+        # In training on a GPU the host would wait for the device in each step.
+        if self.training and not self.wants_scale and self.settings.device.type != "cpu":
+            return
+        if not self._heed_settings() and not self.training:
+            raise ValueError(
+                f"`{KEY}` must hold the scale of this head, got numbers that something has changed, such as an average "
+                "of models with use_buffers=True; leave use_buffers out, or average after the first batch of training."
+            )
+
+    def _heed_settings(self) -> bool:
+        """Take over a scale that something else wrote into the buffer, and refuse other settings.
+
+        Checkpoints that load in place do so, and copies of a model that follow its training. Return False if the
+        numbers are of no use, although the head needs a scale from them.
+        """
+        stored = self._watch.changed(self.settings)
+        if stored is None:
+            return True
+        try:
+            saved = Settings.decode(stored)
+        except ValueError:  # averaged, or memory without values as `to_empty` makes it: the numbers of the head count
+            return not self.wants_scale
+        if other := differences(saved, self._current_settings()):
+            raise ValueError(
+                f"`{KEY}` must be those of this head ({self.extra_repr()}), got {', '.join(other)}, which something "
+                "wrote into the buffer, such as a checkpoint that loads in place; build the head with these, or use "
+                "HarmonicHead.from_state_dict."
+            )
+        if self.scale is None and not math.isnan(saved.scale):
+            self.scale = saved.scale
+        self._watch.note(self.settings, stored)
+        return True
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        # The Python numbers count. A buffer that was averaged, or made by `to_empty`, holds anything.
-        self.write_settings()
+        if self._heed_settings():  # else they stay damaged, so that loading them says so
+            self.write_settings()
         super()._save_to_state_dict(destination, prefix, keep_vars)
 
     def _load_from_state_dict(

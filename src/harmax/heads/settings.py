@@ -5,10 +5,14 @@ int64, survive casts, safetensors and quantizers. The head computes with its Pyt
 """
 
 import math
+import struct
+import zlib
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from harmax.kernels.operators import is_traced
 
 KEY = "settings"
 """Name of the buffer, and so the last part of its key in a state_dict."""
@@ -24,12 +28,16 @@ class Settings(NamedTuple):
     """The factor on the features; NaN while it is not known."""
 
     def encode(self) -> Tensor:
-        """Return the numbers as int64, (3,).
+        """Return the numbers and a checksum as int64, (4,).
+
+        The checksum is for averages of checkpoints, which are plausible numbers that no head was trained with.
 
         >>> Settings(27.71, 0.0, 1.0).encode().dtype
         torch.int64
         """
-        return torch.tensor(self, dtype=torch.float64).view(torch.int64)
+        numbers = struct.pack("<3d", *self)
+        # On the CPU also where a context makes new tensors on another device.
+        return torch.tensor([*struct.unpack("<3q", numbers), zlib.crc32(numbers)], device="cpu")
 
     @classmethod
     def decode(cls, stored: Tensor) -> "Settings":
@@ -38,19 +46,61 @@ class Settings(NamedTuple):
         >>> Settings.decode(Settings(27.71, 0.0, 1.0).encode()).exponent
         27.71
         """
-        if stored.dtype != torch.int64 or stored.shape != (len(cls._fields),):
+        length = len(cls._fields) + 1
+        if stored.dtype != torch.int64 or stored.shape != (length,):
             raise ValueError(
-                f"the settings of a harmonic head must be {len(cls._fields)} int64 numbers, got {stored.dtype} of "
-                f"shape {tuple(stored.shape)}; save the head again with this version of harmax."
+                f"the settings of a harmonic head must be {length} int64 numbers, got {stored.dtype} of "
+                f"shape {tuple(stored.shape)}; average only the floating-point tensors of checkpoints, and take the "
+                "settings of one of them."
             )
-        found = cls(*stored.detach().cpu().contiguous().view(torch.float64).tolist())
+        *bits, checksum = stored.tolist()
+        numbers = struct.pack("<3q", *bits)
+        found = cls(*struct.unpack("<3d", numbers))
         sound = (math.isnan(found.exponent) or 0 < found.exponent < math.inf) and 0 <= found.softening < math.inf
-        if not sound or not (math.isnan(found.scale) or 0 < found.scale < math.inf):
+        sound &= math.isnan(found.scale) or 0 < found.scale < math.inf
+        if not sound or zlib.crc32(numbers) != checksum:
             raise ValueError(
-                f"the settings of a harmonic head must hold an exponent, a softening and a scale, got {tuple(found)}; "
-                "something has changed them, such as an average of checkpoints."
+                "the settings of a harmonic head must be as a head has saved them, got numbers that something has "
+                "changed; average only the floating-point tensors of checkpoints, and take the settings of one of them."
             )
         return found
+
+
+class Watch:
+    """Notices when a buffer of settings holds something that its head did not write.
+
+    It reads the buffer only after a change of it, because reading waits for a GPU.
+    """
+
+    def __init__(self) -> None:
+        self._mark: tuple[int, int] | None = None
+        self._numbers: list[int] = []
+
+    def note(self, buffer: Tensor, numbers: Tensor) -> None:
+        """Remember what a buffer holds, given its numbers on the CPU."""
+        self._mark, self._numbers = self._mark_of(buffer), numbers.tolist()
+
+    def changed(self, buffer: Tensor) -> Tensor | None:
+        """Return the numbers of a buffer on the CPU if they are not the noted ones.
+
+        >>> watch, buffer = Watch(), Settings(4.0, 0.0, 1.0).encode()
+        >>> watch.note(buffer, buffer)
+        >>> watch.changed(buffer) is None
+        True
+        >>> watch.changed(buffer.copy_(Settings(56.0, 0.0, 1.0).encode())) is None
+        False
+        """
+        if buffer.is_meta or is_traced(buffer) or self._mark_of(buffer) == self._mark:
+            return None
+        numbers = buffer.detach().cpu()
+        if numbers.tolist() == self._numbers:
+            self.note(buffer, numbers)
+            return None
+        return numbers
+
+    @staticmethod
+    def _mark_of(buffer: Tensor) -> tuple[int, int]:
+        return id(buffer), -1 if buffer.is_inference() else buffer._version
 
 
 def differences(saved: Settings, built: Settings) -> list[str]:
