@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM
 
 from harmax.hf import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
@@ -31,7 +32,7 @@ def test_a_saved_model_gives_the_same_logits(name, tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["model_type"] == "harmonic_gpt2"
     assert config["vocab_size"] == 50
-    assert {"exponent", "learn_exponent", "softening", "pad_vocab_to_multiple_of"} <= set(config)
+    assert {"harmonic_exponent", "learn_exponent", "harmonic_softening", "pad_vocab_to_multiple_of"} <= set(config)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -63,6 +64,22 @@ def test_in_half_precision_a_learned_exponent_stays_whole(tmp_path):
     logits = half(ids).logits
     assert logits.dtype == torch.float32
     torch.testing.assert_close(logits.exp().sum(-1), torch.ones(ids.shape))
+
+
+@pytest.mark.parametrize("exponent", [9.0, None])
+def test_a_model_that_an_older_harmax_saved_still_loads(exponent, tmp_path):
+    gpt, ids = model(exponent=exponent), tokens()
+    gpt.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = {key: value for key, value in json.loads(path.read_text()).items() if "harmonic" not in key}
+    config |= {"exponent": exponent, "softening": 0.0, "model_type": "harmonic_gpt2", "id2label": None}
+    path.write_text(json.dumps(config))
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["lm_head.settings"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert torch.equal(again(ids).logits, gpt(ids).logits)
+    assert again.lm_head.scale == 1.0
 
 
 def test_a_fixed_exponent_can_be_learned_from_where_it_is(tmp_path):

@@ -212,7 +212,7 @@ def test_tokens_beyond_the_vocabulary_are_refused_also_where_a_padding_row_exist
     ids[1, 3] = VOCABULARY
     with pytest.raises(ValueError, match=r"`input_ids` must be .*vocab_size \(50\), got 50"):
         gpt(ids)
-    with pytest.raises(ValueError, match="`target` must hold class indices from 0 to 49"):
+    with pytest.raises(ValueError, match=r"`labels` must hold tokens from 0 to 49.*got 50"):
         gpt(tokens(), labels=ids)
 
 

@@ -1,24 +1,33 @@
-"""Harmonic GPT-2 for Hugging Face. After ``import harmax.hf`` the Auto classes know "harmonic_gpt2".
+"""Harmonic models of transformers: causal and masked language models, sequence and image classifiers.
 
->>> from transformers import AutoConfig, AutoModelForCausalLM
->>> config = AutoConfig.for_model("harmonic_gpt2", vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2)
->>> type(AutoModelForCausalLM.from_config(config)).__name__
-'HarmonicGPT2LMHeadModel'
+`harmonize` changes a model in place. What it saves is read again, after ``import harmax.hf``, by the Auto classes.
+
+>>> from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+>>> sizes = dict(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+>>> model = harmonize(LlamaForCausalLM(LlamaConfig(**sizes)), exponent=32)
+>>> model.lm_head
+TokenHead(in_features=16, out_features=50, exponent=32, softening=0, scale=0.125)
+
+For training from scratch the configuration has the settings of the head. Classes are named after those of transformers:
+
+>>> config = HarmonicLlamaConfig(harmonic_exponent=32, **sizes)  # doctest: +SKIP
+>>> type(AutoModelForCausalLM.from_config(model.config)).__name__
+'HarmonicLlamaForCausalLM'
 """
 
-from harmax.errors import needs
+from typing import Any
+
+from harmax.hf.classes import by_name, register_all
 from harmax.hf.config import HarmonicGPT2Config
 from harmax.hf.convert import from_gpt2
-from harmax.hf.model import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
+from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
+from harmax.hf.harmonize import harmonize
 
-with needs("hf"):
-    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+__all__ = ["HarmonicGPT2Config", "HarmonicGPT2LMHeadModel", "HarmonicGPT2Model", "from_gpt2", "harmonize"]
 
-__all__ = ["HarmonicGPT2Config", "HarmonicGPT2LMHeadModel", "HarmonicGPT2Model", "from_gpt2"]
 
-AutoConfig.register(HarmonicGPT2Config.model_type, HarmonicGPT2Config, exist_ok=True)
-AutoModel.register(HarmonicGPT2Config, HarmonicGPT2Model, exist_ok=True)
-AutoModelForCausalLM.register(HarmonicGPT2Config, HarmonicGPT2LMHeadModel, exist_ok=True)
-# The Trainer's label smoothing looks up here whether it must shift labels. The calls above do not add to this table.
-MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[HarmonicGPT2Config.model_type] = HarmonicGPT2LMHeadModel.__name__
+def __getattr__(name: str) -> Any:
+    return by_name(name)
+
+
+register_all()

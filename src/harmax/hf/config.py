@@ -1,7 +1,13 @@
-"""The configuration of a GPT-2 with a harmonic head."""
+"""Configurations of harmonic models: those of transformers, with the settings of the head."""
 
+from __future__ import annotations
+
+import functools
+import json
 import math
-from typing import Any
+from collections.abc import Callable
+from os import PathLike
+from typing import Any, ClassVar
 
 from harmax.errors import needs
 from harmax.functional import check_softening, resolve_exponent
@@ -10,49 +16,122 @@ from harmax.heads.scale import check_scale
 with needs("hf"):
     from transformers import GPT2Config
 
+PREFIX = "harmonic_"
+"""What stands before the model type of transformers, and before each key of the head."""
 
-class HarmonicGPT2Config(GPT2Config):
+NOTE = "a harmonic model of harmax: run `import harmax.hf`, then load it with an Auto class"
+LABELS = f"{PREFIX}id2label"
+
+SHORT = {"exponent", "softening", "scale", "prior"}
+"""Names of the head's settings without the prefix, which GPT-2 also takes."""
+
+Base: Any = object  # the configurations of transformers, of which it is mixed into one
+
+
+def once(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that makes something from a class and keeps it."""
+    return functools.cache(make)
+
+
+class HarmonicConfig(Base):
+    """What the configurations of all harmonic models share.
+
+    Args:
+        harmonic_exponent: n, the power of the distance; None means the square root of the head's width. A model writes
+            the number here.
+        harmonic_softening: a, added to the squared distance.
+        harmonic_scale: c, the factor on the features; None means that it is still to be found.
+        harmonic_prior: whether classes have a learned log-weight; None means: where the plain head has a bias.
+        settings: any argument of the configuration of transformers.
+    """
+
+    harmonic_exponent: float | None
+    harmonic_softening: float
+    harmonic_scale: float | None
+    harmonic_prior: bool | None
+
+    as_harmonized: ClassVar[dict[str, Any]] = {}
+    """What the configuration of a model that is harmonized has beside the settings of its head."""
+
+    def __post_init__(self, **settings: Any) -> None:
+        resolve_exponent(self.harmonic_exponent, 1)
+        check_softening(self.harmonic_softening)
+        check_scale(self.harmonic_scale)
+        super().__post_init__(**settings)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **settings: Any) -> Any:
+        """Build a configuration from what a config.json holds."""
+        return super().from_dict(cls._readable(config_dict), **settings)
+
+    @classmethod
+    def _readable(cls, stored: dict[str, Any]) -> dict[str, Any]:
+        stored = {**stored, **read_kernel(stored, "harmonic_exponent", "harmonic_scale")}
+        if stored["harmonic_exponent"] is None:
+            raise ValueError(missing_exponent("harmonic_exponent", "null"))
+        if LABELS in stored:
+            stored["id2label"] = stored.pop(LABELS)
+        return stored
+
+    def to_json_file(self, json_file_path: str | PathLike[str], use_diff: bool = True) -> None:
+        """Write config.json such that no plain class of transformers reads it.
+
+        A class such as LlamaForCausalLM would only warn that the model type is another one, and then compute inner
+        products. The labels stand under another key, and what stands in their place stops it with an error that says
+        what to do.
+        """
+        stored = json.loads(self.to_json_string(use_diff=use_diff))
+        stored[LABELS], stored["id2label"] = stored.get("id2label"), {NOTE: ""}
+        with open(json_file_path, "w", encoding="utf-8") as file:
+            file.write(json.dumps(stored, indent=2, sort_keys=True) + "\n")
+
+
+class HarmonicGPT2Config(HarmonicConfig, GPT2Config):
     """GPT-2's configuration, with the settings of the harmonic head.
 
     `vocab_size` is the number of tokens and the width of the logits. Embedding and head have `padded_vocab_size` rows.
     The rows beyond the tokens are padding and have no effect.
 
     Args:
-        exponent: n, the power of the distance; None means sqrt(n_embd). If it is learned, this is its initial value.
+        harmonic_exponent: n, the power of the distance; None means sqrt(n_embd). If it is learned, this is its initial
+            value.
         learn_exponent: whether the exponent is a parameter of the head (`lm_head.log_exponent`).
-        softening: a, added to the squared distance.
-        scale: c, the factor on the features; None means that the first batch of training decides. Configurations that
-            were saved without it have 1.
-        prior: whether tokens have a learned log-weight.
+        harmonic_softening: a, added to the squared distance.
+        harmonic_scale: c, the factor on the features; None means that the initial weights decide.
+        harmonic_prior: whether tokens have a learned log-weight.
         pad_vocab_to_multiple_of: the number of rows of embedding and head is a multiple of this; 1 adds no padding.
         settings: any argument of `transformers.GPT2Config`. `tie_word_embeddings=False` separates the head from the
-            embedding.
+            embedding. `exponent`, `softening`, `scale` and `prior` are short names of the settings above.
 
     >>> config = HarmonicGPT2Config()
-    >>> config.vocab_size, config.padded_vocab_size, round(config.resolved_exponent, 2)
+    >>> config.vocab_size, config.padded_vocab_size, round(config.exponent, 2)
     (50257, 50304, 27.71)
     """
 
     model_type = "harmonic_gpt2"
+    attribute_map: ClassVar[dict[str, str]] = {**GPT2Config.attribute_map, **{key: PREFIX + key for key in SHORT}}
+    as_harmonized: ClassVar[dict[str, Any]] = {"learn_exponent": False, "pad_vocab_to_multiple_of": 1}
 
-    exponent: float | int | None = None
+    harmonic_exponent: float | int | None = None
+    harmonic_softening: float | int = 0.0
+    harmonic_scale: float | int | None = None
+    harmonic_prior: bool | None = None
     learn_exponent: bool = False
-    softening: float | int = 0.0
-    scale: float | int | None = None
-    prior: bool = False
     pad_vocab_to_multiple_of: int = 64
 
     def __post_init__(self, **settings: Any) -> None:
-        resolve_exponent(self.exponent, self.n_embd)
-        check_softening(self.softening)
-        check_scale(self.scale)
+        for key in SHORT & settings.keys():
+            setattr(self, key, settings.pop(key))
+        self.harmonic_exponent = float(resolve_exponent(self.harmonic_exponent, self.n_embd))
         check_multiple(self.pad_vocab_to_multiple_of)
         super().__post_init__(**settings)
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **settings: Any) -> Any:
-        """Build a configuration from what a config.json holds."""
-        return super().from_dict(read_kernel(config_dict, "exponent", "scale"), **settings)
+    def _readable(cls, stored: dict[str, Any]) -> dict[str, Any]:
+        if "exponent" not in stored:
+            return super()._readable(stored)
+        stored = read_kernel(stored, "exponent", "scale")  # saved before all models had harmonic ones
+        return {(PREFIX + key if key in SHORT else key): value for key, value in stored.items()}
 
     @property
     def padded_vocab_size(self) -> int:
@@ -60,10 +139,28 @@ class HarmonicGPT2Config(GPT2Config):
         multiple = self.pad_vocab_to_multiple_of
         return math.ceil(self.vocab_size / multiple) * multiple
 
-    @property
-    def resolved_exponent(self) -> float:
-        """The exponent, or sqrt(n_embd) if it is None."""
-        return float(resolve_exponent(self.exponent, self.n_embd))
+
+@once
+def harmonic_config(plain: type[Any]) -> type[Any]:
+    """Return the harmonic subclass of a configuration of transformers.
+
+    >>> from transformers import LlamaConfig
+    >>> harmonic_config(LlamaConfig).model_type
+    'harmonic_llama'
+    """
+    if plain is GPT2Config:
+        return HarmonicGPT2Config
+    name = plain.__name__
+    kinds = "float | int | None", "float | int", "float | int | None", "bool | None"
+    fields = dict(zip(("exponent", "softening", "scale", "prior"), kinds, strict=True))
+    contents: dict[str, Any] = {
+        "__doc__": f"{name} of transformers, with the settings of a harmonic head; see `harmax.hf.config`.",
+        "__module__": "harmax.hf",
+        "__annotations__": {f"{PREFIX}{key}": kind for key, kind in fields.items()},
+        "model_type": PREFIX + plain.model_type,
+        **{f"{PREFIX}{key}": 0.0 if key == "softening" else None for key in fields},
+    }
+    return type(f"Harmonic{name}", (HarmonicConfig, plain), contents)
 
 
 def read_kernel(stored: dict[str, Any], exponent: str, scale: str) -> dict[str, Any]:
@@ -75,11 +172,16 @@ def read_kernel(stored: dict[str, Any], exponent: str, scale: str) -> dict[str, 
         scale: the key of the scale. Models that were saved without it take their features as they are.
     """
     if exponent not in stored:
-        raise ValueError(
-            f"config.json of a harmonic model must have `{exponent}`, got none, so its probabilities are not known; "
-            "add the exponent that it was trained with (null means the square root of the width)."
-        )
+        raise ValueError(missing_exponent(exponent, "none"))
     return {**stored, scale: stored.get(scale, 1.0)}
+
+
+def missing_exponent(key: str, found: str) -> str:
+    """Return the error message for a config.json without an exponent."""
+    return (
+        f"config.json of a harmonic model must have a number as `{key}`, got {found}, so its probabilities are not "
+        "known; add the exponent that it was trained with."
+    )
 
 
 def check_multiple(multiple: int) -> int:

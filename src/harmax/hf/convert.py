@@ -4,7 +4,7 @@ import copy
 
 from harmax.errors import needs
 from harmax.hf.config import HarmonicGPT2Config
-from harmax.hf.model import HarmonicGPT2LMHeadModel, fit_rows
+from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, fit_rows
 
 with needs("hf"):
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -43,9 +43,9 @@ def from_gpt2(
     settings = {key: value for key, value in source.to_dict().items() if key not in ("model_type", "architectures")}
     config = HarmonicGPT2Config(
         **settings,
-        exponent=exponent,
-        softening=softening,
-        scale=scale,
+        harmonic_exponent=exponent,
+        harmonic_softening=softening,
+        harmonic_scale=scale,
         learn_exponent=learn_exponent,
         pad_vocab_to_multiple_of=pad_vocab_to_multiple_of,
     )

@@ -1,14 +1,27 @@
-"""The harmonic head of a language model whose weight has padding rows.
+"""The harmonic head of a model of transformers: its weight may have padding rows, and it computes the model's loss.
 
-Shape suffixes: V tokens, R rows of the weight (R >= V), D features. Leading dimensions are free.
+Shape suffixes: V classes, R rows of the weight (R >= V), D features. Leading dimensions are free.
 """
 
-from typing import Unpack
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, Unpack
 
 from torch import Tensor
 
-from harmax.heads.harmonic import HarmonicHead, HeadOptions
+from harmax.functional import harmonic_loss
+from harmax.heads.harmonic import ForwardSettings, HarmonicHead, HeadOptions, as_autocast_multiplies
 from harmax.heads.learnable import LearnedExponent
+
+IGNORED = -100
+"""The label of a token that is not predicted, as everywhere in transformers."""
+
+
+class Question(Protocol):
+    """What a model asks its head instead of log-probabilities."""
+
+    def answer(self, head: "TokenHead", input: Tensor) -> Tensor:
+        """Return a tensor of the leading shape of `input` and any last dimension, which the model takes for logits."""
 
 
 class TokenHead(HarmonicHead):
@@ -31,6 +44,8 @@ class TokenHead(HarmonicHead):
     (torch.Size([2, 50]), torch.Size([64, 16]))
     """
 
+    question: Question | None = None
+
     def __init__(
         self, in_features: int, out_features: int, *, rows: int | None = None, **options: Unpack[HeadOptions]
     ) -> None:
@@ -47,6 +62,41 @@ class TokenHead(HarmonicHead):
         """The centers of the tokens in units of the features, (V, D), without gradient."""
         return super().centers[: self.out_features]
 
+    def forward(self, input: Tensor, target: Tensor | None = None, **settings: Unpack[ForwardSettings]) -> Tensor:
+        """Return log-probabilities, (..., V), the loss of a target, or the answer to the question of the model."""
+        if target is None and self.question is not None:
+            return self.question.answer(self, input)
+        return super().forward(input, target, **settings)
+
+    @contextmanager
+    def asked(self, question: Question) -> Iterator[None]:
+        """Answer a question while this lasts.
+
+        The answer is computed in the head's own forward, as the output of the head, so that the hooks of FSDP and of
+        offloading gather the weights before it and before its gradient.
+        """
+        before, self.question = self.question, question
+        try:
+            yield
+        finally:
+            self.question = before
+
+    def token_losses(self, input: Tensor, target: Tensor, temperature: float) -> Any:
+        """Return the loss of every position at a temperature, with statistics: p_j ~ d_j^(-n / temperature)."""
+        weight_VD, prior_V = self._classes()
+        x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
+        return harmonic_loss(
+            x,
+            w_VD,
+            target,
+            exponent=self.exponent / temperature,
+            softening=self.softening,
+            prior=None if prior_V is None else prior_V / temperature,
+            reduction="none",
+            ignore_index=IGNORED,
+            return_stats=True,
+        )
+
     def _classes(self) -> tuple[Tensor, Tensor | None]:
         return self.token_weight, None if self.prior is None else self.prior[: self.out_features]
 
@@ -59,3 +109,24 @@ class LearnableTokenHead(LearnedExponent, TokenHead):
     >>> LearnableTokenHead(16, 50).log_exponent.shape
     torch.Size([1])
     """
+
+
+class BatchLoss(NamedTuple):
+    """A question: what is the loss of these tokens? The answer repeats it at every position, (..., 1)."""
+
+    target: Tensor
+    items: int | Tensor | None
+    """Divisor of the summed loss; None means the number of labels."""
+
+    def answer(self, head: TokenHead, input: Tensor) -> Tensor:
+        """Return the loss, once per position."""
+        target = self.target.to(input.device)
+        if target.numel() == input[..., 0].numel():
+            target = target.reshape(input.shape[:-1])  # some models flatten their sequences before the head
+        plain: Any = type(head).forward
+        if self.items is None:
+            loss = plain(head, input, target, ignore_index=IGNORED)
+        else:
+            items = self.items.to(input.device) if isinstance(self.items, Tensor) else self.items
+            loss = plain(head, input, target, reduction="sum", ignore_index=IGNORED) / items
+        return loss.expand(*input.shape[:-1], 1)

@@ -1,278 +1,337 @@
-"""GPT-2 with a harmonic head as Hugging Face models: blocks and attention of transformers, centers and loss of harmax.
+"""What all harmonic models of transformers share: the head, how it is saved, loaded and resized."""
 
-Shape suffixes: B sequences, T tokens per sequence, D features, K selected positions.
-"""
+from __future__ import annotations
 
+import inspect
+import logging
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from harmax.errors import needs
 from harmax.heads.harmonic import HarmonicHead
+from harmax.heads.learnable import LearnedExponent
 from harmax.heads.scale import length, length_behind, matched_scale
-from harmax.hf.config import HarmonicGPT2Config, check_multiple
-from harmax.hf.head import LearnableTokenHead, TokenHead
-from harmax.kernels.operators import is_traced
+from harmax.heads.settings import KEY, Settings, differences
+from harmax.hf.card import is_automatic, model_card
+from harmax.hf.forwards import checked_forward
+from harmax.hf.head import BatchLoss, TokenHead
+from harmax.hf.kinds import check_config, check_problem, head_path, the_linear
+from harmax.hf.labels import check_labels, following, kept_labels
+from harmax.hf.probe import Trial, try_model
 
 with needs("hf"):
-    from transformers import GPT2LMHeadModel, GPT2Model, GPT2PreTrainedModel
     from transformers import initialization as init
-    from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
-    from transformers.utils import can_return_tuple
+    from transformers.integrations.fsdp import is_fsdp_enabled
+    from transformers.modeling_utils import is_local_dist_rank_0
 
-IGNORED = -100
-"""The label of a token that is not predicted, as everywhere in transformers."""
+logger = logging.getLogger(__name__)
+
+Base: Any = object  # the models of transformers, into one of which it is mixed
 
 
-class HarmonicGPT2PreTrainedModel(GPT2PreTrainedModel):
-    """Base of the harmonic GPT-2 models: configuration, initial weights, and a padded vocabulary that can be resized.
+class HarmonicModel(Base):
+    """A model of transformers whose head is harmonic.
 
-    `_init_weights` and `_get_resized_lm_head` are the places where transformers lets a model class step in.
+    The methods are the places where transformers lets a model class step in.
     """
 
-    config: HarmonicGPT2Config
-    config_class = HarmonicGPT2Config
-    _keys_to_ignore_on_load_missing = (r"lm_head\.settings",)  # models that were saved before heads had settings
+    harmonic_head_path: str
+    all_tied_weights_keys: Any
+    _tied_weights_keys: Any
+    harmonic_parameters: tuple[str, ...]
+    """Names of the arguments of `forward`."""
+    _keys_to_ignore_on_load_missing: Any = (rf"(^|\.){KEY}$",)  # of models that were saved before heads had settings
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        plain: Any = next((base for base in cls.__mro__ if base.__module__.startswith("transformers.")), None)
+        if plain is not None and not hasattr(cls, "harmonic_parameters"):
+            # The Trainer reads the names of the columns that a model takes from its signature.
+            signature = inspect.signature(plain.forward)
+            cls.harmonic_parameters = tuple(signature.parameters)[1:]
+            cls.forward = with_signature(cls.forward, signature)
+
+    def __init__(self, config: Any, *inputs: Any, **options: Any) -> None:
+        check_config(type(self), config)
+        super().__init__(config, *inputs, **options)
+        self._take_head()
+        self._try()
+
+    @property
+    def harmonic_head(self) -> TokenHead:
+        """The head."""
+        head: Any = self.get_submodule(self.harmonic_head_path)
+        return head
+
+    def _take_head(self) -> None:
+        """Replace the Linear at the end by a head with the settings of the configuration, and write these back."""
+        self.harmonic_head_path = path = head_path(self)
+        linear, config = the_linear(self, path), self.config
+        prior = linear.bias is not None if config.harmonic_prior is None else config.harmonic_prior
+        options: dict[str, Any] = dict(softening=config.harmonic_softening, scale=config.harmonic_scale, prior=prior)
+        head = TokenHead.from_linear(linear, config.harmonic_exponent, **options)
+        parent, _, name = path.rpartition(".")
+        setattr(self.get_submodule(parent), name, head)
+        self._adopt_head()
+
+    def _adopt_head(self) -> None:
+        """Make the model's own tables agree with its head."""
+        path, head = self.harmonic_head_path, self.harmonic_head
+        self._tied_weights_keys = with_prior(self._tied_weights_keys, path)
+        self.all_tied_weights_keys = with_prior(self.all_tied_weights_keys, path)
+        # Tensor parallelism would give each rank some classes, but each must normalize over all of them.
+        for plan in (self._tp_plan, self._pp_plan):
+            plan.pop(path, None)
+        config = self.config
+        if not isinstance(head, LearnedExponent):
+            config.harmonic_exponent = float(head.exponent)
+        config.harmonic_softening, config.harmonic_prior = head.softening, head.prior is not None
+
+    def _try(self) -> None:
+        """Run the new model on a few tokens, to see that its head stands at the end, and behind which norm."""
+        if not self.harmonic_head.weight.is_meta:
+            self._match_scale(try_model(self, self.harmonic_head_path))
+
+    def _match_scale(self, trial: Trial) -> None:
+        """Give the head the scale that suits its initial weights, where a norm gives all features one length."""
+        head, norm = self.harmonic_head, trial.norm
+        if head.wants_scale and norm is not None:
+            lengths = length_behind(norm, head.in_features), length(head.token_weight)
+            if all(0 < one < math.inf for one in lengths):
+                exponent = head.exponent.detach() if isinstance(head.exponent, Tensor) else head.exponent
+                head.scale = matched_scale(float(exponent), head.in_features, *lengths)
+        self.config.harmonic_scale = head.scale
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, HarmonicHead):
-            init.normal_(module.weight, std=self.config.initializer_range)
-            if module.prior is not None:
-                init.zeros_(module.prior)
-            if isinstance(module, LearnableTokenHead):
-                init.constant_(module.log_exponent, math.log(self.config.resolved_exponent))
-            module.write_settings()
-
-    def resize_token_embeddings(
-        self,
-        new_num_tokens: int | None = None,
-        pad_to_multiple_of: int | None = None,
-        mean_resizing: bool = True,
-    ) -> nn.Embedding:
-        """Change the number of tokens; embedding and head stay padded, and the head stays harmonic.
-
-        Args:
-            new_num_tokens: the new size of the vocabulary and width of the logits; None keeps the old size.
-            pad_to_multiple_of: make the number of rows, not of tokens, a multiple of this; None keeps the old value.
-            mean_resizing: start new rows near the mean of the old rows instead of from N(0, initializer_range).
-
-        Returns:
-            The embedding.
-        """
-        if new_num_tokens is None and pad_to_multiple_of is None:
-            return self._embedding()
-        if pad_to_multiple_of is not None:
-            self.config.pad_vocab_to_multiple_of = check_multiple(pad_to_multiple_of)
-        tokens = self.config.vocab_size if new_num_tokens is None else new_num_tokens
-        # Padding is removed first. Otherwise transformers would turn padding rows into tokens and include them in the
-        # mean of the old rows.
-        self._set_rows(self.config.vocab_size)
-        super().resize_token_embeddings(tokens, mean_resizing=mean_resizing)
-        self._set_rows(self.config.padded_vocab_size)
-        return self._embedding()
-
-    def _embedding(self) -> nn.Embedding:
-        embedding = self.get_input_embeddings()
-        assert isinstance(embedding, nn.Embedding)
-        return embedding
-
-    def _set_rows(self, rows: int) -> None:
-        """Cut the embedding to a number of rows, or extend it with zeros."""
-        embedding = self._embedding()
-        embedding.weight.data = fit_rows(embedding.weight.data, rows)
-        embedding.num_embeddings = rows
-
-
-class HarmonicGPT2Model(HarmonicGPT2PreTrainedModel, GPT2Model):
-    """The body of a harmonic GPT-2 without its head: the `GPT2Model` of transformers with a padded embedding."""
-
-    def __init__(self, config: HarmonicGPT2Config) -> None:
-        super().__init__(config)
-        if config.padded_vocab_size != config.vocab_size:
-            self.wte = nn.Embedding(config.padded_vocab_size, config.n_embd)
-            self.post_init()  # initializes the new embedding only: all other weights are initialized already
-
-
-class HarmonicGPT2LMHeadModel(HarmonicGPT2PreTrainedModel, GPT2LMHeadModel):
-    """A causal language model of transformers that predicts by the distance to token centers.
-
-    The logits are log-probabilities of the `vocab_size` tokens, in float32, so they are negative. A logits processor
-    that depends on their sign, such as the repetition penalty, therefore turns p into p^penalty. By default the head
-    is tied to the embedding. Both start from N(0, initializer_range).
-
-    >>> config = HarmonicGPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2)
-    >>> model = HarmonicGPT2LMHeadModel(config)
-    >>> model.lm_head
-    TokenHead(in_features=16, out_features=50, exponent=4, softening=0, scale=0.03125)
-    >>> tokens = torch.arange(8)[None]
-    >>> model.eval()(tokens, labels=tokens).logits.shape
-    torch.Size([1, 8, 50])
-    """
-
-    def __init__(self, config: HarmonicGPT2Config) -> None:
-        super(GPT2LMHeadModel, self).__init__(config)
-        self.transformer = HarmonicGPT2Model(config)
-        kind = LearnableTokenHead if config.learn_exponent else TokenHead
-        self.lm_head = kind(
-            config.n_embd,
-            config.vocab_size,
-            rows=config.padded_vocab_size,
-            exponent=config.exponent,
-            softening=config.softening,
-            scale=config.scale,
-            prior=config.prior,
-        )
-        self.post_init()
-        # transformers derives this from the name of the class. The Trainer needs it to count shifted labels correctly.
-        self.loss_type = "ForCausalLM"
-        self.match_scale()
-
-    def match_scale(self) -> None:
-        """Give the head the scale that suits its initial weights, unless the configuration has one.
-
-        The last norm gives all features one length, so no batch is needed.
-        """
-        norm = self.transformer.ln_f
-        if self.lm_head.wants_scale and not self.lm_head.weight.is_meta:
-            lengths = length_behind(norm, self.config.n_embd), length(self.lm_head.token_weight)
-            self.lm_head.scale = matched_scale(self.config.resolved_exponent, self.config.n_embd, *lengths)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        past_key_values: Any = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        use_cache: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
-        num_items_in_batch: int | Tensor | None = None,
-        skip_logits: bool | None = None,
-        **others: Any,
-    ) -> CausalLMOutputWithCrossAttentions:
-        """Predict the next token at every position; with `labels` also compute the loss.
-
-        Args:
-            input_ids: tokens, (B, T). With `past_key_values` only the tokens that follow.
-            inputs_embeds: vectors (B, T, D) in place of `input_ids`.
-            past_key_values, attention_mask, token_type_ids, position_ids: as in the GPT-2 of transformers.
-            use_cache: as in the GPT-2 of transformers; None means no cache while training.
-            labels: the tokens themselves, (B, T); they are shifted here, and -100 is not predicted. `shift_labels` (in
-                `others`) are labels that are shifted already: each is the token after its position.
-            logits_to_keep: number of positions at the end that get logits and a loss (0: all), or which positions, as
-                in `kept_places`.
-            num_items_in_batch: divisor of the summed loss, so that accumulated steps add up to one batch; None means
-                the number of labels here.
-            skip_logits: return None for the logits. With a vocabulary of 50,000 they are larger than all other
-                activations together. None means: skip them while training with labels.
-            others: further arguments of the GPT-2 of transformers, such as `output_hidden_states` or `return_dict`.
-        """
-        shift_labels = others.pop("shift_labels", None)  # as a named argument, evaluation would require it as a label
-        target = following(labels) if shift_labels is None and labels is not None else shift_labels
-        learns = self.training and target is not None
-        if use_cache is None and learns:
-            use_cache = False
-        if skip_logits is None:
-            skip_logits = learns
-        self._check_tokens(input_ids)
-        outputs = self.transformer(
-            input_ids,
-            past_key_values=past_key_values,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            use_cache=use_cache,
-            **others,
-        )
-        hidden_BTD = kept_places(outputs.last_hidden_state, logits_to_keep)
-        loss: Any = None  # transformers declares a FloatTensor, which a type checker does not accept a Tensor for
-        if target is not None:
-            loss = self._loss(hidden_BTD, target.to(hidden_BTD.device), num_items_in_batch)
-        return CausalLMOutputWithCrossAttentions(
-            loss=loss,
-            logits=None if skip_logits else self.lm_head(hidden_BTD),
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            cross_attentions=outputs.cross_attentions,
-        )
-
-    def save_pretrained(self, *arguments: Any, **options: Any) -> None:
-        """Save the model; a scale that the first batch decided becomes part of its configuration."""
-        self.config.scale = self.lm_head.scale
-        super().save_pretrained(*arguments, **options)
-
-    def _loss(self, hidden: Tensor, target: Tensor, items: int | Tensor | None) -> Tensor:
-        if items is None:
-            return self.lm_head(hidden, target, ignore_index=IGNORED)
-        total = self.lm_head(hidden, target, reduction="sum", ignore_index=IGNORED)
-        return total / (items.to(total.device) if isinstance(items, Tensor) else items)
-
-    def _check_tokens(self, input_ids: Tensor | None) -> None:
-        """Refuse tokens that would read padding; on a GPU the check would wait for the device, so it is skipped."""
-        if input_ids is None or input_ids.device.type != "cpu" or is_traced(input_ids):
+        if not isinstance(module, HarmonicHead):
+            super()._init_weights(module)
             return
-        if input_ids.numel() and int(input_ids.max()) >= self.config.vocab_size:
-            raise ValueError(
-                f"`input_ids` must be below vocab_size ({self.config.vocab_size}), got {int(input_ids.max())}; "
-                "use the tokenizer that the model was trained with, or call resize_token_embeddings."
+        super()._init_weights(as_linear(module))
+        if isinstance(module, LearnedExponent):
+            init.constant_(module.log_exponent, math.log(module._start))
+        module.write_settings()
+
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
+        """Load a model, as in transformers; refuse weights whose head had other settings than the configuration."""
+        model, info = super().from_pretrained(*arguments, output_loading_info=True, **options)
+        model._check_loaded(info)
+        return (model, info) if output_loading_info else model
+
+    def _check_loaded(self, info: dict[str, Any]) -> None:
+        path, head = self.harmonic_head_path, self.harmonic_head
+        if f"{path}.weight" in info["missing_keys"]:  # a new head on the body of another model
+            head.scale = None
+            self._try()
+        elif not head.settings.is_meta and (is_local_dist_rank_0() or not is_fsdp_enabled()):
+            saved = Settings.decode(head.settings)
+            if other := differences(saved, head._current_settings()):
+                raise ValueError(
+                    f"config.json and the weights must have the same settings of the head, got {head.extra_repr()} in "
+                    f"config.json and {', '.join(other)} with the weights; correct config.json, or copy both files "
+                    "from one model."
+                )
+            if head.scale is None and not math.isnan(saved.scale):
+                head.scale = saved.scale
+        self.config.harmonic_scale = head.scale
+
+    def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
+        """Save the model, as in transformers, with a model card.
+
+        A scale that the first batch decided becomes part of the configuration.
+        """
+        self.config.harmonic_scale = self.harmonic_head.scale
+        super().save_pretrained(save_directory, *arguments, **options)
+        card = Path(save_directory) / "README.md"
+        if options.get("is_main_process", True) and not card.exists():
+            card.write_text(model_card(self), encoding="utf-8")
+
+    def _upload_modified_files(self, working_dir: Any, *arguments: Any, **options: Any) -> Any:
+        card = Path(working_dir) / "README.md"
+        if not card.exists() or is_automatic(card.read_text(encoding="utf-8")):
+            card.write_text(model_card(self), encoding="utf-8")
+        return super()._upload_modified_files(working_dir, *arguments, **options)
+
+    def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
+        """Replace the head by another harmonic one."""
+        if not isinstance(new_embeddings, TokenHead):
+            raise TypeError(
+                f"`new_embeddings` must be a harmonic head, got {type(new_embeddings).__name__}, which computes inner "
+                "products; build one with TokenHead.from_linear."
             )
+        parent, _, name = self.harmonic_head_path.rpartition(".")
+        setattr(self.get_submodule(parent), name, new_embeddings)
+        source = (self._tied_weights_keys or {}).get(f"{self.harmonic_head_path}.prior")
+        if source is not None:  # BERT keeps its bias beside the head, too
+            owner, _, name = source.rpartition(".")
+            setattr(self.get_submodule(owner), name, new_embeddings.prior)
 
-    def _set_rows(self, rows: int) -> None:
-        super()._set_rows(rows)
-        head = self.lm_head
-        head.weight.data = fit_rows(head.weight.data, rows)  # changes nothing if the head is tied
-        head.out_features = self.config.vocab_size
-
-    def _get_resized_lm_head(self, old_lm_head: TokenHead, *arguments: Any, **options: Any) -> TokenHead:
-        # transformers resizes a Linear only. Only its rows are used.
-        linear = nn.Linear(*old_lm_head.weight.shape[::-1], bias=False, device="meta")
-        linear.weight = old_lm_head.weight
-        old_lm_head.weight.data = super()._get_resized_lm_head(linear, *arguments, **options).weight.data
+    def _get_resized_lm_head(self, old_lm_head: Any, *arguments: Any, **options: Any) -> Any:
+        # transformers resizes a Linear only. Its rows and its bias become those of the head.
+        linear = super()._get_resized_lm_head(as_linear(old_lm_head), *arguments, **options)
+        rows = len(linear.weight)
+        old_lm_head.weight.data = linear.weight.data
+        if (prior := old_lm_head.prior) is not None:
+            mean = prior.data[: old_lm_head.out_features].mean()
+            more = mean.expand(max(0, rows - len(linear.bias)))  # of a tied head transformers leaves the bias as it is
+            prior.data = torch.cat([linear.bias.data[:rows], more])
+        old_lm_head.out_features = rows
         return old_lm_head
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "forward":
+            checked_forward(self, value)
+        else:
+            super().__setattr__(name, value)
 
-def following(labels: Tensor) -> Tensor:
-    """Return labels shifted left by one, (B, T), so that each position holds the token to predict there.
+    def _named(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call of `forward` by name."""
+        return {**dict(zip(self.harmonic_parameters, arguments, strict=False)), **options}
 
-    >>> following(torch.tensor([[1, 2, 3]]))
-    tensor([[   2,    3, -100]])
+    def _check_inputs(self, options: dict[str, Any]) -> None:
+        """Refuse inputs that a model would take without an error."""
+
+
+class HarmonicLanguageModel(HarmonicModel):
+    """A causal or masked language model whose fused loss is computed by its head."""
+
+    harmonic_shifts: bool
+    """Whether each position predicts the next token; else it predicts its own."""
+
+    def __init__(self, config: Any, *inputs: Any, **options: Any) -> None:
+        super().__init__(config, *inputs, **options)
+        self._adopt_loss()
+
+    def _adopt_loss(self) -> None:
+        if self.harmonic_shifts:
+            # transformers derives this from the name of the class. The Trainer needs it to count shifted labels.
+            self.loss_type = "ForCausalLM"
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Predict, as the model of transformers does; with `labels` also compute the loss.
+
+        The body of the model never sees the labels, because it would compute the loss from inner products of its own.
+
+        Args:
+            arguments, options: as in the model of transformers. `labels` are the tokens themselves, and -100 is not
+                predicted. `shift_labels` are labels that are shifted already. `num_items_in_batch` divides the summed
+                loss. With `logits_to_keep` only some positions get logits and a loss; labels are then those of all
+                positions, or only of these. `skip_logits` returns None for the logits, which are larger than all other
+                activations together; None means: skip them while training with labels.
+        """
+        options = self._named(arguments, options)
+        self._check_inputs(options)
+        items, skip = options.pop("num_items_in_batch", None), options.pop("skip_logits", None)
+        as_dict = options.pop("return_dict", None)
+        as_dict = self.config.return_dict if as_dict is None else as_dict
+        target = self._target(options)
+        learns = self.training and target is not None
+        if learns and options.get("use_cache") is None and "use_cache" in self.harmonic_parameters:
+            options["use_cache"] = False
+        if target is None:
+            if skip:
+                raise ValueError(
+                    "`skip_logits` must come with `labels`, got none; without them there is nothing else to return."
+                )
+            outputs = super().forward(**options, return_dict=True)
+        elif learns if skip is None else skip:
+            with self.harmonic_head.asked(BatchLoss(target, items)):
+                outputs = super().forward(**options, return_dict=True)
+            outputs = with_loss(outputs, self._plus_auxiliary(outputs.logits.flatten()[0], outputs), logits=None)
+        else:
+            outputs = super().forward(**options, return_dict=True)
+            loss = loss_of(outputs.logits, target, items)
+            outputs = with_loss(outputs, self._plus_auxiliary(loss, outputs), logits=outputs.logits)
+        return outputs if as_dict else outputs.to_tuple()
+
+    def _target(self, options: dict[str, Any]) -> Tensor | None:
+        """Take the labels out of the options, and return what each position with logits predicts."""
+        labels, target = options.pop("labels", None), options.pop("shift_labels", None)
+        if target is None:
+            if labels is None:
+                return None
+            target = following(labels) if self.harmonic_shifts else labels
+        check_labels(target, self.harmonic_head.out_features)
+        which, places = options.get("logits_to_keep", 0), options.get("input_ids")
+        if places is None:
+            places = options.get("inputs_embeds")
+        whole = places is None or target.shape[1] == places.shape[1]
+        return kept_labels(target, which) if whole else target
+
+    def _plus_auxiliary(self, loss: Tensor, outputs: Any) -> Tensor:
+        """Add the loss that keeps the experts of a mixture equally busy, as the model itself would with labels."""
+        auxiliary = outputs.get("aux_loss")
+        if auxiliary is None:
+            return loss
+        for owner in (self, self.config):
+            for name in ("router_aux_loss_coef", "aux_loss_coef"):
+                if (weight := getattr(owner, name, None)) is not None:
+                    return loss + weight * auxiliary.to(loss.device)
+        raise ValueError(
+            f"`config` must have router_aux_loss_coef, because {type(self).__name__} returned an auxiliary loss, got "
+            "none; set it, or set output_router_logits=False."
+        )
+
+
+class HarmonicClassifier(HarmonicModel):
+    """A sequence or image classifier with a harmonic head.
+
+    Its head returns log-probabilities, so the cross-entropy that the model of transformers computes is the harmonic
+    loss. Classes are few, so their logits are small.
     """
-    return F.pad(labels[..., 1:], (0, 1), value=IGNORED)
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        """Predict, as the model of transformers does; with `labels`, one class index per example, also return the loss.
+
+        Args:
+            arguments, options: as in the model of transformers.
+        """
+        options = self._named(arguments, options)
+        check_problem(self.config, options.get("labels"))
+        return super().forward(**options)
 
 
-def kept_places(hidden_BTD: Tensor, which: int | Tensor) -> Tensor:
-    """Return the vectors at some positions of every sequence.
+def with_signature(forward: Any, signature: inspect.Signature) -> Any:
+    """Return a forward that shows the signature of another one."""
 
-    Args:
-        hidden_BTD: a vector per position.
-        which: the number of positions at the end (0: all); or positions for all sequences, (K,); or positions per
-            sequence, (B, K); or a mask, (B, T), which concatenates the positions of all sequences.
+    def shown(self: Any, *arguments: Any, **options: Any) -> Any:
+        return forward(self, *arguments, **options)
 
-    >>> kept_places(torch.arange(3.0).reshape(1, 3, 1), 2).flatten()
-    tensor([1., 2.])
-    """
-    if not isinstance(which, Tensor):
-        return hidden_BTD[:, -which:]
-    if which.dtype == torch.bool:
-        return hidden_BTD[which]
-    return hidden_BTD[:, which] if which.dim() == 1 else hidden_BTD.take_along_dim(which[..., None], 1)
+    shown.__signature__ = signature  # type: ignore[attr-defined]
+    shown.__name__, shown.__doc__, shown.__module__ = "forward", forward.__doc__, forward.__module__
+    return shown
 
 
-def fit_rows(weight: Tensor, rows: int) -> Tensor:
-    """Return the first rows of a matrix, with rows of zeros added if it has fewer.
+def as_linear(head: TokenHead | HarmonicHead) -> nn.Linear:
+    """Return a Linear around the parameters of a head, for code of transformers that knows nothing else."""
+    linear = nn.Linear(head.in_features, len(head.weight), bias=head.prior is not None, device="meta")
+    linear.weight = head.weight
+    if head.prior is not None:
+        linear.bias = head.prior
+    return linear
 
-    >>> fit_rows(torch.ones(1, 2), 2)
-    tensor([[1., 1.],
-            [0., 0.]])
-    """
-    return F.pad(weight[:rows], (0, 0, 0, max(rows - len(weight), 0)))
+
+def with_prior(tied: dict[str, str] | None, path: str) -> dict[str, str]:
+    """Return which parameters are tied, with the bias of the head under its new name."""
+    old, new = f"{path}.bias", f"{path}.prior"
+    return {(new if key == old else key): (new if value == old else value) for key, value in (tied or {}).items()}
+
+
+def with_loss(outputs: Any, loss: Tensor, logits: Tensor | None) -> Any:
+    """Return outputs of transformers with a loss, which comes first when they are made a tuple."""
+    others = {key: value for key, value in outputs.items() if key not in ("loss", "logits")}
+    return type(outputs)(loss=loss, logits=logits, **others)
+
+
+def loss_of(log_probabilities: Tensor, target: Tensor, items: int | Tensor | None) -> Tensor:
+    """Return the mean loss of the labels, or their sum divided by a number of items."""
+    flat, target = log_probabilities.flatten(0, -2), target.to(log_probabilities.device).flatten()
+    if items is None:
+        return nn.functional.nll_loss(flat, target)
+    total = nn.functional.nll_loss(flat, target, reduction="sum")
+    return total / (items.to(total.device) if isinstance(items, Tensor) else items)

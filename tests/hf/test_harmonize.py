@@ -1,0 +1,138 @@
+"""A model of transformers becomes harmonic in place, and is saved and loaded as what it is."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaForCausalLM
+
+from harmax import HarmonicHead
+from harmax.functional import harmonic_log_probabilities
+from harmax.hf import harmonize
+from hf.zoo import FOLDERS, LANGUAGE, WIDTH, batch, head_of, plain
+
+EVERY = pytest.mark.parametrize(("name", "tied"), FOLDERS)
+
+
+@EVERY
+def test_the_model_keeps_its_weights_and_predicts_by_distances(name, tied):
+    model, inputs = plain(name, tied=tied), batch(name)
+    head = head_of(name)(model)
+    weight, bias, before = head.weight, head.bias, len(list(model.parameters()))
+    features = []
+    handle = head.register_forward_pre_hook(lambda _, arguments: features.append(arguments[0].detach()))
+    model(**{key: value for key, value in inputs.items() if key != "labels"})
+    handle.remove()
+    assert harmonize(model, exponent=24) is model
+    assert type(model).__name__.startswith("Harmonic")
+    head = head_of(name)(model)
+    assert isinstance(head, HarmonicHead)
+    assert head.weight is weight
+    assert head.prior is bias
+    assert len(list(model.parameters())) == before
+    if name in LANGUAGE:
+        assert (head.weight is model.get_input_embeddings().weight) == tied
+        expected = harmonic_log_probabilities(head.scale * features[0], weight, exponent=24, prior=bias)
+        torch.testing.assert_close(model(**inputs).logits, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model(**inputs).logits.exp().sum(-1), torch.ones(model(**inputs).logits.shape[:-1]))
+
+
+def test_the_configuration_belongs_to_the_model_alone():
+    model = plain("llama")
+    shared = model.config
+    other = LlamaForCausalLM(shared)
+    harmonize(model, exponent=24, softening=0.5)
+    assert type(shared).__name__ == type(other.config).__name__ == "LlamaConfig"
+    assert model.model.config is model.config is model.model.layers[0].self_attn.config
+    stored = model.config.to_dict()
+    assert stored["model_type"] == "harmonic_llama"
+    assert {key: value for key, value in stored.items() if key.startswith("harmonic")} == {
+        "harmonic_exponent": 24.0,
+        "harmonic_softening": 0.5,
+        "harmonic_scale": None,
+        "harmonic_prior": False,
+    }
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_the_scale_is_found_at_once_behind_the_last_norm(name):
+    model = harmonize(plain(name))
+    head = head_of(name)(model)
+    assert model.config.harmonic_exponent == head.exponent == math.sqrt(WIDTH)
+    assert model.config.harmonic_scale == head.scale
+    assert math.log2(head.scale).is_integer()
+    assert torch.equal(head.centers * head.scale, head.weight)
+
+
+def test_a_classifier_without_a_norm_finds_its_scale_from_the_first_batch(tmp_path):
+    model, inputs = harmonize(plain("bert_classifier")), batch("bert_classifier")
+    assert model.classifier.scale is None
+    model.train()(**inputs).loss.backward()
+    assert model.classifier.scale is not None
+    model.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["harmonic_scale"] == model.classifier.scale
+    again = type(model).from_pretrained(tmp_path)
+    assert again.classifier.scale == model.classifier.scale
+
+
+FRESH = """
+    import json, sys, torch, transformers
+    import harmax.hf
+    from hf.zoo import batch, head_of
+    AUTO = {"bert": "MaskedLM", "bert_classifier": "SequenceClassification",
+            "llama_classifier": "SequenceClassification", "vit": "ImageClassification"}
+    for name, folder in json.loads(sys.argv[1]):
+        model = getattr(transformers, f"AutoModelFor{AUTO.get(name, 'CausalLM')}").from_pretrained(folder)
+        head = head_of(name)(model)
+        tied = name not in AUTO or name == "bert"
+        tied = tied and head.weight is model.get_input_embeddings().weight
+        print(json.dumps([type(model).__name__, type(head).__name__, head.exponent, head.scale, tied,
+                          model(**batch(name)).loss.item()]))
+"""
+
+
+@pytest.mark.slow
+def test_all_come_back_in_a_fresh_process(tmp_path):
+    folders, expected = [], []
+    for name, tied in FOLDERS:
+        model = harmonize(plain(name, tied=tied), exponent=27.71)
+        model.train()(**batch(name)).loss.backward()
+        model.eval().save_pretrained(tmp_path / f"{name}_{tied}")
+        folders.append((name, str(tmp_path / f"{name}_{tied}")))
+        scale = head_of(name)(model).scale
+        expected.append((type(model).__name__, 27.71, scale, tied, model(**batch(name)).loss.item()))
+    run = [sys.executable, "-c", textwrap.dedent(FRESH), json.dumps(folders)]
+    done = subprocess.run(
+        run, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    for (kind, exponent, scale, tied, loss), (its_kind, head, *its, its_loss) in zip(expected, found, strict=True):
+        assert (its_kind, head, *its) == (kind, "TokenHead", exponent, scale, tied)
+        assert its_loss == pytest.approx(loss, abs=1e-6)
+
+
+def test_without_harmax_nothing_reads_the_folder_as_a_dot_product(tmp_path):
+    harmonize(plain("llama")).save_pretrained(tmp_path)
+    code = """
+        import sys, transformers
+        for name in ("AutoModelForCausalLM", "LlamaForCausalLM"):
+            try:
+                getattr(transformers, name).from_pretrained(sys.argv[1])
+            except ValueError as error:
+                print(str(error).splitlines()[0])
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)], check=True, capture_output=True, text=True
+    )
+    auto, concrete = done.stdout.splitlines()
+    assert "harmonic_llama" in auto
+    assert "import harmax.hf" in concrete
+    with pytest.raises(ValueError, match=r"import harmax\.hf"):
+        LlamaForCausalLM.from_pretrained(tmp_path)
+    assert type(AutoModelForCausalLM.from_pretrained(tmp_path)).__name__ == "HarmonicLlamaForCausalLM"
