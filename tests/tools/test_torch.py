@@ -86,6 +86,22 @@ def test_a_functional_call_takes_its_own_parameters() -> None:
     torch.testing.assert_close(gradients["weight"], other.weight.grad)
 
 
+def test_members_of_an_ensemble_must_share_their_settings() -> None:
+    def call(members: list[HarmonicHead]) -> Tensor:
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+            return torch.func.functional_call(members[0], (parameters, buffers), (FEATURES,))
+
+        return torch.vmap(one)(*torch.func.stack_module_state(members))
+
+    members = [head(), head()]
+    members[1].weight.data.neg_()
+    torch.testing.assert_close(call(members), torch.stack([member(FEATURES) for member in members]))
+    with pytest.raises(ValueError, match=r"got scale=0\.25 in the buffer"):
+        call([head(), head(0.25)])
+    with pytest.raises(ValueError, match="got a scale in the buffer"):
+        call([head(None), head(0.25)])
+
+
 def test_a_functional_gradient_says_that_it_cannot_find_the_scale() -> None:
     model = head(None)
     with pytest.warns(UserWarning, match=r"must be found from a real batch.*call head\.find_scale"):
