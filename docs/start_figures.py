@@ -23,8 +23,9 @@ def rows(name: str) -> list[dict[str, Any]]:
 def draw_start() -> Figure:
     """Draw the validation loss against the ratio of lengths at the start, by exponent."""
     short = [row for row in rows("start-cuda.jsonl") if row["steps"] == 300 and row["tied"] and row["seed"] == 0]
-    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    figure = Figure(figsize=(6.4, 3.8), layout="constrained")
     axes = figure.subplots()
+    axes.set_title("Small GPT, 19.7M tokens: where features and centers start decides", fontsize=10)
     for exponent, color in COLORS.items():
         own = [row for row in short if row["exponent"] == exponent]
         points = sorted((row["feature_length"] / row["center_length"], row["val_loss"]) for row in own)
@@ -43,8 +44,9 @@ def draw_start() -> Figure:
 
 def draw_match() -> Figure:
     """Draw the validation loss of SmolLM2-135M in further training, with either head."""
-    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
+    axes.set_title("SmolLM2-135M, trained further with either head from the same loss", fontsize=10)
     for row in rows("smollm2-cuda.jsonl"):
         if row["lr"] != 2e-4:
             continue

@@ -301,7 +301,8 @@ class HarmonicHead(CenterHead):
         kernel: Any = {"exponent": self.exponent, "softening": self.softening, "prior": prior_V}
         if target is None:
             return harmonic_log_probabilities(x, w_VD, **kernel)
-        return harmonic_loss(x, w_VD, target, **kernel, **settings)
+        loss: Any = harmonic_loss(x, w_VD, target, **kernel, **settings)
+        return loss  # with return_stats a LossOutput
 
     def _classes(self) -> tuple[Tensor, Tensor | None]:
         """Return centers and prior of the classes, without padding."""
