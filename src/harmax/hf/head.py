@@ -69,8 +69,8 @@ class TokenHead(HarmonicHead):
         return super().forward(input, target, **settings)
 
     @contextmanager
-    def asked(self, question: Question) -> Iterator[None]:
-        """Answer a question while this lasts.
+    def asked(self, question: Question | None) -> Iterator[None]:
+        """Answer a question while this lasts; None asks for log-probabilities, also within another question.
 
         The answer is computed in the head's own forward, as the output of the head, so that the hooks of FSDP and of
         offloading gather the weights before it and before its gradient.

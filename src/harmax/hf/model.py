@@ -80,16 +80,21 @@ class HarmonicModel(Base):
 
     def _adopt_head(self) -> None:
         """Make the model's own tables agree with its head."""
-        path, head = self.harmonic_head_path, self.harmonic_head
+        path = self.harmonic_head_path
         self._tied_weights_keys = with_prior(self._tied_weights_keys, path)
         self.all_tied_weights_keys = with_prior(self.all_tied_weights_keys, path)
         # Tensor parallelism would give each rank some classes, but each must normalize over all of them.
         for plan in (self._tp_plan, self._pp_plan):
             plan.pop(path, None)
-        config = self.config
+        self._write_config()
+
+    def _write_config(self) -> None:
+        """Copy the settings of the head, which training may have changed, into the configuration."""
+        config, head = self.config, self.harmonic_head
         if not isinstance(head, LearnedExponent):
             config.harmonic_exponent = float(head.exponent)
         config.harmonic_softening, config.harmonic_prior = head.softening, head.prior is not None
+        config.harmonic_scale = head.scale
 
     def _try(self) -> None:
         """Run the new model on a few tokens, to see that its head stands at the end, and behind which norm."""
@@ -104,7 +109,8 @@ class HarmonicModel(Base):
             if all(0 < one < math.inf for one in lengths):
                 exponent = head.exponent.detach() if isinstance(head.exponent, Tensor) else head.exponent
                 head.scale = matched_scale(float(exponent), head.in_features, *lengths)
-        self.config.harmonic_scale = head.scale
+                head.write_settings()
+        self._write_config()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -138,14 +144,12 @@ class HarmonicModel(Base):
                 )
             if head.scale is None and not math.isnan(saved.scale):
                 head.scale = saved.scale
-        self.config.harmonic_scale = head.scale
+        head.write_settings()
+        self._write_config()
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
-        """Save the model, as in transformers, with a model card.
-
-        A scale that the first batch decided becomes part of the configuration.
-        """
-        self.config.harmonic_scale = self.harmonic_head.scale
+        """Save the model, as in transformers, with a model card."""
+        self._write_config()
         super().save_pretrained(save_directory, *arguments, **options)
         card = Path(save_directory) / "README.md"
         if options.get("is_main_process", True) and not card.exists():
@@ -233,18 +237,17 @@ class HarmonicLanguageModel(HarmonicModel):
         learns = self.training and target is not None
         if learns and options.get("use_cache") is None and "use_cache" in self.harmonic_parameters:
             options["use_cache"] = False
-        if target is None:
-            if skip:
-                raise ValueError(
-                    "`skip_logits` must come with `labels`, got none; without them there is nothing else to return."
-                )
+        if target is None and skip:
+            raise ValueError(
+                "`skip_logits` must come with `labels`, got none; without them there is nothing else to return."
+            )
+        fused = learns if skip is None else skip
+        question = BatchLoss(target, items) if target is not None and fused else None
+        with self.harmonic_head.asked(question):
             outputs = super().forward(**options, return_dict=True)
-        elif learns if skip is None else skip:
-            with self.harmonic_head.asked(BatchLoss(target, items)):
-                outputs = super().forward(**options, return_dict=True)
+        if question is not None:
             outputs = with_loss(outputs, self._plus_auxiliary(outputs.logits.flatten()[0], outputs), logits=None)
-        else:
-            outputs = super().forward(**options, return_dict=True)
+        elif target is not None:
             loss = loss_of(outputs.logits, target, items)
             outputs = with_loss(outputs, self._plus_auxiliary(loss, outputs), logits=outputs.logits)
         return outputs if as_dict else outputs.to_tuple()
