@@ -129,7 +129,7 @@ def test_heads_that_are_no_plain_linear_are_refused():
         harmonize(harmonize(plain("llama")))
     sequence = plain("llama")
     sequence.lm_head = nn.Sequential(sequence.lm_head)
-    with pytest.raises(ValueError, match="must have a plain nn.Linear at its end, got .* torch Sequential"):
+    with pytest.raises(ValueError, match=r"must have a plain nn\.Linear at its end, got .* torch Sequential"):
         harmonize(sequence)
     hooked = plain("llama")
     hooked.lm_head.register_forward_hook(lambda *_: None)
@@ -147,7 +147,7 @@ def test_a_quantized_head_is_refused():
     quanto = pytest.importorskip("optimum.quanto")
     model = plain("llama")
     quanto.quantize(model, weights=quanto.qint8)
-    with pytest.raises(ValueError, match="must have a plain nn.Linear at its end, got .* optimum QLinear"):
+    with pytest.raises(ValueError, match=r"must have a plain nn\.Linear at its end, got .* optimum QLinear"):
         harmonize(model)
 
 

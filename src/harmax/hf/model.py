@@ -17,7 +17,7 @@ from harmax.heads.learnable import LearnedExponent
 from harmax.heads.scale import length, length_behind, matched_scale
 from harmax.heads.settings import KEY, Settings, differences
 from harmax.hf.card import is_automatic, model_card
-from harmax.hf.forwards import checked_forward
+from harmax.hf.forwards import set_forward
 from harmax.hf.head import BatchLoss, TokenHead
 from harmax.hf.kinds import check_config, check_problem, head_path, the_linear
 from harmax.hf.labels import check_labels, following, kept_labels
@@ -118,9 +118,17 @@ class HarmonicModel(Base):
             super()._init_weights(module)
             return
         super()._init_weights(as_linear(module))
+        loaded = getattr(module.settings, "_is_hf_initialized", False)  # then the buffer holds what a file says
         if isinstance(module, LearnedExponent):
             init.constant_(module.log_exponent, math.log(module._start))
-        module.write_settings()
+            loaded = loaded and Settings.decode(module.settings).exponent != module._start  # learning begins there
+        if not loaded:
+            module.write_settings()
+
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """Return False: as in models of transformers, initial weights never replace those of a file."""
+        return False
 
     @classmethod
     def from_pretrained(cls, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
@@ -189,7 +197,7 @@ class HarmonicModel(Base):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "forward":
-            checked_forward(self, value)
+            set_forward(self, value)
         else:
             super().__setattr__(name, value)
 
@@ -244,13 +252,17 @@ class HarmonicLanguageModel(HarmonicModel):
         fused = learns if skip is None else skip
         question = BatchLoss(target, items) if target is not None and fused else None
         with self.harmonic_head.asked(question):
-            outputs = super().forward(**options, return_dict=True)
+            outputs = self._plain_forward(options)
         if question is not None:
             outputs = with_loss(outputs, self._plus_auxiliary(outputs.logits.flatten()[0], outputs), logits=None)
         elif target is not None:
             loss = loss_of(outputs.logits, target, items)
             outputs = with_loss(outputs, self._plus_auxiliary(loss, outputs), logits=outputs.logits)
         return outputs if as_dict else outputs.to_tuple()
+
+    def _plain_forward(self, options: dict[str, Any]) -> Any:
+        """Call the forward of transformers, whose loss is never asked for."""
+        return super().forward(**options, return_dict=True)
 
     def _target(self, options: dict[str, Any]) -> Tensor | None:
         """Take the labels out of the options, and return what each position with logits predicts."""
