@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, FalconH1Config, FalconH1ForCausalLM, LlamaForCausalLM
 
 from harmax import HarmonicHead
 from harmax.functional import harmonic_log_probabilities
@@ -136,3 +136,13 @@ def test_without_harmax_nothing_reads_the_folder_as_a_dot_product(tmp_path):
     with pytest.raises(ValueError, match=r"import harmax\.hf"):
         LlamaForCausalLM.from_pretrained(tmp_path)
     assert type(AutoModelForCausalLM.from_pretrained(tmp_path)).__name__ == "HarmonicLlamaForCausalLM"
+
+
+def test_buffers_that_no_file_holds_are_made_anew_on_loading(tmp_path):
+    sizes = dict(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    small = dict(mamba_d_ssm=16, mamba_n_heads=2, mamba_d_head=8, mamba_d_state=4, num_key_value_heads=1, head_dim=8)
+    model = harmonize(FalconH1ForCausalLM(FalconH1Config(**sizes, **small)))
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path)
+    for (name, buffer), (_, other) in zip(model.named_buffers(), again.named_buffers(), strict=True):
+        assert torch.equal(buffer, other), name

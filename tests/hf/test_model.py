@@ -198,7 +198,7 @@ def test_weights_start_as_gpt2s():
     ("settings", "words"),
     [
         (dict(exponent=0.0), "`exponent` must be a positive number.*got 0.0"),
-        (dict(softening=-1.0), "`softening` must be .*got -1.0"),
+        (dict(softening=-1.0), "softening` must be .*got -1.0"),
         (dict(pad_vocab_to_multiple_of=0), "`pad_vocab_to_multiple_of` must be .*got 0"),
     ],
 )

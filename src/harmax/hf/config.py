@@ -54,9 +54,12 @@ class HarmonicConfig(Base):
     """What the configuration of a model that is harmonized has beside the settings of its head."""
 
     def __post_init__(self, **settings: Any) -> None:
-        resolve_exponent(self.harmonic_exponent, 1)
-        check_softening(self.harmonic_softening)
-        check_scale(self.harmonic_scale)
+        try:
+            resolve_exponent(self.harmonic_exponent, 1)
+            check_softening(self.harmonic_softening)
+            check_scale(self.harmonic_scale)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("`", f"`{PREFIX}", 1)) from None  # as the key is written here
         super().__post_init__(**settings)
 
     @classmethod

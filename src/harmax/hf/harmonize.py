@@ -102,6 +102,8 @@ def check_model(model: Any) -> tuple[type[PreTrainedModel], Trial | None]:
         )
     path = head_path(model)
     linear = the_linear(model, path)
+    if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks:
+        raise ValueError(f"`{path}` must have no hooks, because they would be lost, got some; remove them first.")
     return plain, None if linear.weight.is_meta else try_model(model, path)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 from torch import Tensor
 
-from harmax.functional import harmonic_loss
+from harmax.functional import LossOutput, harmonic_log_probabilities, harmonic_loss
 from harmax.heads.harmonic import ForwardSettings, HarmonicHead, HeadOptions, as_autocast_multiplies
 from harmax.heads.learnable import LearnedExponent
 
@@ -69,8 +69,8 @@ class TokenHead(HarmonicHead):
         return super().forward(input, target, **settings)
 
     @contextmanager
-    def asked(self, question: Question) -> Iterator[None]:
-        """Answer a question while this lasts.
+    def asked(self, question: Question | None) -> Iterator[None]:
+        """Answer a question while this lasts; None asks for log-probabilities, also within another question.
 
         The answer is computed in the head's own forward, as the output of the head, so that the hooks of FSDP and of
         offloading gather the weights before it and before its gradient.
@@ -81,21 +81,23 @@ class TokenHead(HarmonicHead):
         finally:
             self.question = before
 
-    def token_losses(self, input: Tensor, target: Tensor, temperature: float) -> Any:
+    def token_losses(self, input: Tensor, target: Tensor, temperature: float) -> LossOutput:
         """Return the loss of every position at a temperature, with statistics: p_j ~ d_j^(-n / temperature)."""
+        x, w_VD, kernel = self._at_temperature(input, temperature)
+        return harmonic_loss(x, w_VD, target, **kernel, reduction="none", ignore_index=IGNORED, return_stats=True)
+
+    def log_probabilities(self, input: Tensor, temperature: float) -> Tensor:
+        """Return log-probabilities at a temperature, (..., V)."""
+        x, w_VD, kernel = self._at_temperature(input, temperature)
+        return harmonic_log_probabilities(x, w_VD, **kernel)
+
+    def _at_temperature(self, input: Tensor, temperature: float) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        if self.wants_scale and self.training:
+            self._look_at_first_batch(input)
         weight_VD, prior_V = self._classes()
         x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
-        return harmonic_loss(
-            x,
-            w_VD,
-            target,
-            exponent=self.exponent / temperature,
-            softening=self.softening,
-            prior=None if prior_V is None else prior_V / temperature,
-            reduction="none",
-            ignore_index=IGNORED,
-            return_stats=True,
-        )
+        prior_V = None if prior_V is None else prior_V / temperature
+        return x, w_VD, {"exponent": self.exponent / temperature, "softening": self.softening, "prior": prior_V}
 
     def _classes(self) -> tuple[Tensor, Tensor | None]:
         return self.token_weight, None if self.prior is None else self.prior[: self.out_features]

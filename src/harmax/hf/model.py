@@ -17,7 +17,7 @@ from harmax.heads.learnable import LearnedExponent
 from harmax.heads.scale import length, length_behind, matched_scale
 from harmax.heads.settings import KEY, Settings, differences
 from harmax.hf.card import is_automatic, model_card
-from harmax.hf.forwards import checked_forward
+from harmax.hf.forwards import set_forward
 from harmax.hf.head import BatchLoss, TokenHead
 from harmax.hf.kinds import check_config, check_problem, head_path, the_linear
 from harmax.hf.labels import check_labels, following, kept_labels
@@ -80,16 +80,21 @@ class HarmonicModel(Base):
 
     def _adopt_head(self) -> None:
         """Make the model's own tables agree with its head."""
-        path, head = self.harmonic_head_path, self.harmonic_head
+        path = self.harmonic_head_path
         self._tied_weights_keys = with_prior(self._tied_weights_keys, path)
         self.all_tied_weights_keys = with_prior(self.all_tied_weights_keys, path)
         # Tensor parallelism would give each rank some classes, but each must normalize over all of them.
         for plan in (self._tp_plan, self._pp_plan):
             plan.pop(path, None)
-        config = self.config
+        self._write_config()
+
+    def _write_config(self) -> None:
+        """Copy the settings of the head, which training may have changed, into the configuration."""
+        config, head = self.config, self.harmonic_head
         if not isinstance(head, LearnedExponent):
             config.harmonic_exponent = float(head.exponent)
         config.harmonic_softening, config.harmonic_prior = head.softening, head.prior is not None
+        config.harmonic_scale = head.scale
 
     def _try(self) -> None:
         """Run the new model on a few tokens, to see that its head stands at the end, and behind which norm."""
@@ -104,7 +109,8 @@ class HarmonicModel(Base):
             if all(0 < one < math.inf for one in lengths):
                 exponent = head.exponent.detach() if isinstance(head.exponent, Tensor) else head.exponent
                 head.scale = matched_scale(float(exponent), head.in_features, *lengths)
-        self.config.harmonic_scale = head.scale
+                head.write_settings()
+        self._write_config()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -112,9 +118,17 @@ class HarmonicModel(Base):
             super()._init_weights(module)
             return
         super()._init_weights(as_linear(module))
+        loaded = getattr(module.settings, "_is_hf_initialized", False)  # then the buffer holds what a file says
         if isinstance(module, LearnedExponent):
             init.constant_(module.log_exponent, math.log(module._start))
-        module.write_settings()
+            loaded = loaded and Settings.decode(module.settings).exponent != module._start  # learning begins there
+        if not loaded:
+            module.write_settings()
+
+    @classmethod
+    def is_custom_code(cls) -> bool:
+        """Return False: as in models of transformers, initial weights never replace those of a file."""
+        return False
 
     @classmethod
     def from_pretrained(cls, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
@@ -138,14 +152,12 @@ class HarmonicModel(Base):
                 )
             if head.scale is None and not math.isnan(saved.scale):
                 head.scale = saved.scale
-        self.config.harmonic_scale = head.scale
+        head.write_settings()
+        self._write_config()
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
-        """Save the model, as in transformers, with a model card.
-
-        A scale that the first batch decided becomes part of the configuration.
-        """
-        self.config.harmonic_scale = self.harmonic_head.scale
+        """Save the model, as in transformers, with a model card."""
+        self._write_config()
         super().save_pretrained(save_directory, *arguments, **options)
         card = Path(save_directory) / "README.md"
         if options.get("is_main_process", True) and not card.exists():
@@ -185,7 +197,7 @@ class HarmonicModel(Base):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "forward":
-            checked_forward(self, value)
+            set_forward(self, value)
         else:
             super().__setattr__(name, value)
 
@@ -233,21 +245,24 @@ class HarmonicLanguageModel(HarmonicModel):
         learns = self.training and target is not None
         if learns and options.get("use_cache") is None and "use_cache" in self.harmonic_parameters:
             options["use_cache"] = False
-        if target is None:
-            if skip:
-                raise ValueError(
-                    "`skip_logits` must come with `labels`, got none; without them there is nothing else to return."
-                )
-            outputs = super().forward(**options, return_dict=True)
-        elif learns if skip is None else skip:
-            with self.harmonic_head.asked(BatchLoss(target, items)):
-                outputs = super().forward(**options, return_dict=True)
+        if target is None and skip:
+            raise ValueError(
+                "`skip_logits` must come with `labels`, got none; without them there is nothing else to return."
+            )
+        fused = learns if skip is None else skip
+        question = BatchLoss(target, items) if target is not None and fused else None
+        with self.harmonic_head.asked(question):
+            outputs = self._plain_forward(options)
+        if question is not None:
             outputs = with_loss(outputs, self._plus_auxiliary(outputs.logits.flatten()[0], outputs), logits=None)
-        else:
-            outputs = super().forward(**options, return_dict=True)
+        elif target is not None:
             loss = loss_of(outputs.logits, target, items)
             outputs = with_loss(outputs, self._plus_auxiliary(loss, outputs), logits=outputs.logits)
         return outputs if as_dict else outputs.to_tuple()
+
+    def _plain_forward(self, options: dict[str, Any]) -> Any:
+        """Call the forward of transformers, whose loss is never asked for."""
+        return super().forward(**options, return_dict=True)
 
     def _target(self, options: dict[str, Any]) -> Tensor | None:
         """Take the labels out of the options, and return what each position with logits predicts."""

@@ -5,12 +5,15 @@ No list of class names would do: hundreds of models put the norm, the head and w
 
 # T positions, D features, V classes
 
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+
+from harmax.hf.kinds import kind_of, plain_class
 
 TOKENS = 4
 SIZE = 64
@@ -62,15 +65,17 @@ def try_model(model: Any, path: str) -> Trial:
             f"`model` must call its head ({path}) once, got {len(shown)} calls in {type(model).__name__}; a head that "
             "is used in another way cannot be exchanged."
         )
-    if not is_part(outputs.logits, shown[0]):
+    whole = inputs[0].shape[:-1].numel() == outputs.logits.shape[:-1].numel()
+    if not is_part(outputs.logits, shown[0]) or not (whole or kind_of(plain_class(type(model))) == "classifier"):
         raise ValueError(
             f"`model` must use the output of its head ({path}) as it is, got a {type(model).__name__} that changes it, "
-            "such as by scaling or soft-capping logits; a harmonic head's probabilities would not survive that."
+            "such as by scaling or soft-capping logits, or by taking a part of them; the probabilities of a harmonic "
+            "head would not survive that."
         )
     return Trial(norm_before(inputs[0], seen))
 
 
-def tiny_input(model: Any) -> dict[str, Tensor]:
+def tiny_input(model: Any) -> dict[str, Any]:
     """Return the smallest sensible input of a model: tokens without a special meaning, or a black image."""
     config, device = model.config, next(model.parameters()).device
     name = model.main_input_name
@@ -79,8 +84,10 @@ def tiny_input(model: Any) -> dict[str, Tensor]:
         special = {getattr(text, key) for key in vars(text) if key.endswith("_token_id")}
         plain = [token for token in range(min(text.vocab_size, 100)) if token not in special] or [0]
         tokens = (plain * TOKENS)[:TOKENS]
-        return {name: torch.tensor([tokens], device=device)}
+        cache = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+        return {name: torch.tensor([tokens], device=device), **cache}
     if name == "pixel_values":
+        config = getattr(config, "vision_config", config)
         size = getattr(config, "image_size", None) or SIZE
         height, width = size if isinstance(size, (tuple, list)) else (size, size)
         shape = 1, getattr(config, "num_channels", 3), height, width
