@@ -21,9 +21,17 @@ from harmax.hf.classes import by_name, register_all
 from harmax.hf.config import HarmonicGPT2Config
 from harmax.hf.convert import from_gpt2
 from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
+from harmax.hf.hardening import HardeningCallback
 from harmax.hf.harmonize import harmonize
 
-__all__ = ["HarmonicGPT2Config", "HarmonicGPT2LMHeadModel", "HarmonicGPT2Model", "from_gpt2", "harmonize"]
+__all__ = [
+    "HardeningCallback",
+    "HarmonicGPT2Config",
+    "HarmonicGPT2LMHeadModel",
+    "HarmonicGPT2Model",
+    "from_gpt2",
+    "harmonize",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,8 @@ PREFIX = "harmonic_"
 """What stands before the model type of transformers, and before each key of the head."""
 
 NOTE = "a harmonic model of harmax: run `import harmax.hf`, then load it with an Auto class"
-LABELS = f"{PREFIX}id2label"
+WIDTHS = ("hidden_size", "hidden_sizes", "n_embd", "d_model", "dim")
+"""Keys under which transformers stores the width of a model; each configuration has one of them."""
 
 SHORT = {"exponent", "softening", "scale", "prior"}
 """Names of the head's settings without the prefix, which GPT-2 also takes."""
@@ -72,19 +73,22 @@ class HarmonicConfig(Base):
         stored = {**stored, **read_kernel(stored, "harmonic_exponent", "harmonic_scale")}
         if stored["harmonic_exponent"] is None:
             raise ValueError(missing_exponent("harmonic_exponent", "null"))
-        if LABELS in stored:
-            stored["id2label"] = stored.pop(LABELS)
+        for key in WIDTHS:
+            if PREFIX + key in stored:
+                stored[key] = stored.pop(PREFIX + key)
         return stored
 
     def to_json_file(self, json_file_path: str | PathLike[str], use_diff: bool = True) -> None:
         """Write config.json such that no plain class of transformers reads it.
 
         A class such as LlamaForCausalLM would only warn that the model type is another one, and then compute inner
-        products. The labels stand under another key, and what stands in their place stops it with an error that says
-        what to do.
+        products. The width stands under another key, and what stands in its place stops the class with an error that
+        says what to do. Code that reads a configuration of any model, such as the Trainer's, does not look at it.
         """
         stored = json.loads(self.to_json_string(use_diff=use_diff))
-        stored[LABELS], stored["id2label"] = stored.get("id2label"), {NOTE: ""}
+        width = next((key for key in WIDTHS if key in stored), None)
+        if width is not None:
+            stored[PREFIX + width], stored[width] = stored[width], NOTE
         with open(json_file_path, "w", encoding="utf-8") as file:
             file.write(json.dumps(stored, indent=2, sort_keys=True) + "\n")
 

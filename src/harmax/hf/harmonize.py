@@ -6,10 +6,13 @@ import copy
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from harmax.errors import needs
 from harmax.functional import check_softening, resolve_exponent
-from harmax.heads.scale import check_scale
+from harmax.heads.match import Match
+from harmax.heads.match import match as match_linear
+from harmax.heads.scale import check_scale, length_behind
 from harmax.hf.classes import config_class, model_class
 from harmax.hf.config import PREFIX
 from harmax.hf.kinds import check_config, head_path, kind_of, the_linear
@@ -30,12 +33,15 @@ def harmonize(
     softening: float = 0.0,
     scale: float | None = None,
     prior: bool | None = None,
+    match: bool = False,
+    feature_length: float | None = None,
 ) -> Model:
     """Change a model of transformers in place so that it predicts by distances to class centers, and return it.
 
     Its head becomes a harmonic one around the same weight. A head that is tied to the embedding stays tied, and a bias
     becomes the prior. Its class becomes `Harmonic...`, a subclass that computes the loss without logits while
-    training, and that is saved and loaded as what it is. A trained model needs further training.
+    training, and that is saved and loaded as what it is. A trained model needs further training. With `match` it starts
+    from the loss that it has; `HardeningCallback` then leads to a pure harmonic head.
 
     Args:
         model: a causal or masked language model, or a sequence or image classifier, of transformers.
@@ -44,6 +50,9 @@ def harmonize(
         scale: c, the factor on the features; None means that the norm before the head decides, or the first batch of
             training where there is no norm.
         prior: whether classes have a learned log-weight; None means: where the head has a bias.
+        match: whether to keep the loss of a trained model, see `HarmonicHead.from_linear`. `exponent` is then the one
+            at the end, and softening, scale and prior follow.
+        feature_length: with `match`, the typical length of the head's input; None means that of the norm before it.
 
     Raises:
         TypeError: if `model` is not a model of transformers.
@@ -61,23 +70,43 @@ def harmonize(
             f"`prior` must be True or None for a head with a bias, got False in {plain.__name__}; the bias becomes the "
             "prior."
         )
-    settings = {
-        "exponent": float(resolve_exponent(exponent, linear.in_features)),
-        "softening": check_softening(softening),
-        "scale": check_scale(scale),
-        "prior": prior,
-    }
+    if match:
+        if softening or scale is not None or prior is not None:
+            raise TypeError("`softening`, `scale` and `prior` follow from match=True; leave them out.")
+        matched: Match | None = match_linear(linear, feature_length or length_before(trial, linear), exponent)
+        settings = {**matched._asdict(), "prior": True}
+        del settings["prior_V"]
+    else:
+        matched = None
+        settings = {
+            "exponent": float(resolve_exponent(exponent, linear.in_features)),
+            "softening": check_softening(softening),
+            "scale": check_scale(scale),
+            "prior": prior,
+        }
     kind: Any = config_class(type(model.config))
     exchange_config(model, kind, {**kind.as_harmonized, **{PREFIX + key: value for key, value in settings.items()}})
     changed: Any = model
     changed.__class__ = model_class(plain)
     changed.config.architectures = [type(changed).__name__]
     changed._take_head()
+    if matched is not None:
+        changed.harmonic_head.prior.data.copy_(matched.prior_V)
     if trial is not None:
         changed._match_scale(trial)
     if isinstance(changed, HarmonicLanguageModel):
         changed._adopt_loss()
     return model
+
+
+def length_before(trial: Trial | None, linear: nn.Linear) -> float:
+    """Return the typical length of the input of a head behind a norm."""
+    if trial is None or trial.norm is None:
+        raise ValueError(
+            "`feature_length` must be given with match=True for a head without a norm before it: the root of the mean "
+            "squared length of its inputs."
+        )
+    return length_behind(trial.norm, linear.in_features)
 
 
 def check_model(model: Any) -> tuple[type[PreTrainedModel], Trial | None]:
