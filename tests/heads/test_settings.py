@@ -69,10 +69,10 @@ def test_what_is_saved_are_the_numbers_that_the_head_computes_with():
 def test_settings_that_were_averaged_are_refused():
     one, two = head().state_dict(), head(exponent=56.0).state_dict()
     mean = {key: (one[key].double() + two[key].double()) / 2 for key in one}
-    with pytest.raises(RuntimeError, match="settings of a harmonic head must be 3 int64 numbers"):
+    with pytest.raises(RuntimeError, match="settings of a harmonic head must be 4 int64 numbers"):
         head().load_state_dict(mean)
-    broken = {**one, "settings": torch.full((3,), -1)}  # a NaN as the softening
-    with pytest.raises(RuntimeError, match="must hold an exponent, a softening and a scale"):
+    broken = {**one, "settings": torch.full((4,), -1)}  # a NaN as the softening
+    with pytest.raises(RuntimeError, match="must be as a head has saved them"):
         head().load_state_dict(broken)
 
 

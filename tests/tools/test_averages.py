@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from harmax import HarmonicHead, LearnableHarmonicHead
+from harmax.heads.match import Hardening
 from tools.plain import TOKENS, Language, assert_harmonic, language
 
 EMA = {"multi_avg_fn": get_ema_multi_avg_fn(0.9)}
@@ -78,3 +79,13 @@ def test_a_learned_exponent_is_averaged() -> None:
         model[0].log_exponent.data.fill_(math.log(exponent))
         average.update_parameters(model)
     assert average.module[0].exponent.item() == pytest.approx(6.0)
+
+
+def test_an_average_over_a_hardening_raises_because_it_has_no_exponent() -> None:
+    head = HarmonicHead.from_linear(nn.Linear(8, 3), match=True, feature_length=2.0)
+    model, hardening = nn.Sequential(head), Hardening(head, steps=2)
+    average = AveragedModel(model)
+    hardening.step()
+    average.update_parameters(model)
+    with pytest.raises(ValueError, match="settings` must be those of this head"):
+        average.module(torch.randn(4, 8))

@@ -39,6 +39,11 @@ class ForwardSettings(TypedDict, total=False):
 # torch.compiler.disable would import the compiler, some seconds, as soon as harmax is imported.
 without_dynamo = torch._disable_dynamo
 
+UNKNOWN_SCALE = (
+    "a HarmonicHead must know its scale before it is compiled as one graph; train one batch before, call "
+    "head.find_scale(features), or build it with scale=1."
+)
+
 
 def _plain(exponent: float | Tensor) -> float:
     return float(exponent.detach()) if isinstance(exponent, Tensor) else float(exponent)
@@ -291,6 +296,8 @@ class HarmonicHead(CenterHead):
         if not torch.compiler.is_compiling():
             self._follow_settings()
         if self.wants_scale and self.training:
+            if torch.compiler.is_compiling():
+                torch._dynamo.graph_break(msg=UNKNOWN_SCALE)
             self._look_at_first_batch(input)
         if settings and target is None:
             raise TypeError(

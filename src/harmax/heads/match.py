@@ -127,3 +127,4 @@ class Hardening:
         exponent = self.exponent * (self.head.exponent / self.exponent) ** share
         self.head.exponent = exponent if self.left else self.exponent
         self.head.softening = (self.head.scale or 1.0) * (self.head.exponent - self.exponent)
+        self.head.write_settings()  # so that an averaged copy of the model notices
