@@ -78,6 +78,17 @@ def test_a_large_exponent_at_the_end_is_kept(trained, digits):
     assert Hardening(head, steps=1).exponent == pytest.approx(3000.0)
 
 
+def test_a_linear_with_the_same_argmax(digits):
+    x, _ = digits
+    torch.manual_seed(0)
+    head = HarmonicHead(64, 10, scale=0.25)
+    linear = head.to_argmax_linear()
+    assert torch.equal(linear(x).argmax(1), head(x).argmax(1))
+    assert not torch.allclose(linear(x).softmax(1), head(x).exp(), atol=1e-3)
+    with pytest.raises(ValueError, match="must have no prior"):
+        HarmonicHead(64, 10, prior=True).to_argmax_linear()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -327,6 +327,29 @@ class HarmonicHead(CenterHead):
         elif all(0 < one < math.inf for one in self._lengths(input)):  # else the loss will show what is wrong
             self.find_scale(input)
 
+    @torch.no_grad()
+    def to_argmax_linear(self) -> nn.Linear:
+        r"""Return a Linear whose largest output is at the nearest center, for top-1 and greedy decoding elsewhere.
+
+        .. math:: v_j = c\,w_j, \qquad b_j = -\tfrac12 \|w_j\|^2
+
+        Its softmax is *not* the model's probability: it falls with the squared distance, at another temperature. A
+        prior would move the argmax, so a head with one is refused.
+
+        >>> head, x = HarmonicHead(16, 5, scale=0.5), torch.randn(8, 16)
+        >>> bool((head.to_argmax_linear()(x).argmax(1) == head(x).argmax(1)).all())
+        True
+        """
+        weight_VD, prior_V = self._classes()
+        if prior_V is not None:
+            raise ValueError(
+                "a head must have no prior to become a Linear with the same argmax, got one; predict with the head."
+            )
+        linear = nn.Linear(self.in_features, len(weight_VD), device=weight_VD.device, dtype=weight_VD.dtype)
+        linear.weight.copy_((self.scale or 1.0) * weight_VD)
+        linear.bias.copy_(-0.5 * weight_VD.float().square().sum(1))
+        return linear
+
     def distance(self, input: Tensor) -> Tensor:
         """Return the distance to every center, (..., V), in units of the features.
 

@@ -73,9 +73,11 @@ def harmonize(
     if match:
         if softening or scale is not None or prior is not None:
             raise TypeError("`softening`, `scale` and `prior` follow from match=True; leave them out.")
-        matched: Match | None = match_linear(linear, feature_length or length_before(trial, linear), exponent)
-        settings = {**matched._asdict(), "prior": True}
-        del settings["prior_V"]
+        found = match_linear(linear, feature_length or length_before(trial, linear), exponent)
+        matched: Match | None = found
+        settings: dict[str, Any] = dict(
+            exponent=found.exponent, softening=found.softening, scale=found.scale, prior=True
+        )
     else:
         matched = None
         settings = {
