@@ -20,7 +20,8 @@ PREFIX = "harmonic_"
 """What stands before the model type of transformers, and before each key of the head."""
 
 NOTE = "a harmonic model of harmax: run `import harmax.hf`, then load it with an Auto class"
-LABELS = f"{PREFIX}id2label"
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function")
+"""Where configurations of transformers name a function, which a plain model looks up when it is built."""
 
 SHORT = {"exponent", "softening", "scale", "prior"}
 """Names of the head's settings without the prefix, which GPT-2 also takes."""
@@ -72,19 +73,18 @@ class HarmonicConfig(Base):
         stored = {**stored, **read_kernel(stored, "harmonic_exponent", "harmonic_scale")}
         if stored["harmonic_exponent"] is None:
             raise ValueError(missing_exponent("harmonic_exponent", "null"))
-        if LABELS in stored:
-            stored["id2label"] = stored.pop(LABELS)
-        return stored
+        return open_to_all(stored)
 
     def to_json_file(self, json_file_path: str | PathLike[str], use_diff: bool = True) -> None:
-        """Write config.json such that no plain class of transformers reads it.
+        """Write config.json such that no plain model of transformers can be built from it.
 
         A class such as LlamaForCausalLM would only warn that the model type is another one, and then compute inner
-        products. The labels stand under another key, and what stands in their place stops it with an error that says
-        what to do.
+        products. So the names of functions stand under other keys, and a note in their place stops it.
         """
         stored = json.loads(self.to_json_string(use_diff=use_diff))
-        stored[LABELS], stored["id2label"] = stored.get("id2label"), {NOTE: ""}
+        for key in ACTIVATIONS:
+            if isinstance(stored.get(key), str):
+                stored[PREFIX + key], stored[key] = stored[key], NOTE
         with open(json_file_path, "w", encoding="utf-8") as file:
             file.write(json.dumps(stored, indent=2, sort_keys=True) + "\n")
 
@@ -141,6 +141,13 @@ class HarmonicGPT2Config(HarmonicConfig, GPT2Config):
         """Number of rows of the embedding and of the head: the tokens, then padding up to a multiple."""
         multiple = self.pad_vocab_to_multiple_of
         return math.ceil(self.vocab_size / multiple) * multiple
+
+
+def open_to_all(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return what a config.json holds, with the names of functions under the keys of transformers."""
+    names = {key: stored[PREFIX + key] for key in ACTIVATIONS if PREFIX + key in stored}
+    others = {key: value for key, value in stored.items() if key.removeprefix(PREFIX) not in names}
+    return {**others, **names}
 
 
 @once

@@ -121,7 +121,7 @@ class HarmonicModel(Base):
         loaded = getattr(module.settings, "_is_hf_initialized", False)  # then the buffer holds what a file says
         if isinstance(module, LearnedExponent):
             init.constant_(module.log_exponent, math.log(module._start))
-            loaded = loaded and Settings.decode(module.settings).exponent != module._start  # learning begins there
+            loaded = loaded and not (has_read_file() and Settings.decode(module.settings).exponent == module._start)
         if not loaded:
             module.write_settings()
 
@@ -142,7 +142,7 @@ class HarmonicModel(Base):
         if f"{path}.weight" in info["missing_keys"]:  # a new head on the body of another model
             head.scale = None
             self._try()
-        elif not head.settings.is_meta and (is_local_dist_rank_0() or not is_fsdp_enabled()):
+        elif not head.settings.is_meta and has_read_file():
             saved = Settings.decode(head.settings)
             if other := differences(saved, head._current_settings()):
                 raise ValueError(
@@ -309,6 +309,11 @@ class HarmonicClassifier(HarmonicModel):
         options = self._named(arguments, options)
         check_problem(self.config, options.get("labels"))
         return super().forward(**options)
+
+
+def has_read_file() -> bool:
+    """Return whether this process reads weights by itself; with FSDP they may come from another one."""
+    return not is_fsdp_enabled() or is_local_dist_rank_0()
 
 
 def with_signature(forward: Any, signature: inspect.Signature) -> Any:
