@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup test check reproduce bench docs clean
+.PHONY: setup test test-tools check reproduce bench docs clean
 
 setup: .venv/ready
 
@@ -17,6 +17,16 @@ setup: .venv/ready
 # A process a core, with one thread each: most tests are too small for more.
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' --numprocesses auto --dist worksteal --quiet
+
+# With the libraries that train, adapt, quantize and serve models; `make test` skips what needs them.
+test-tools: .venv/tools
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/tools tests/hf -m 'not gpu' --numprocesses auto --dist worksteal --quiet
+
+# timm brings torchvision, whose wheel may not load beside a CPU build of torch, and would break transformers then.
+.venv/tools: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tools]'
+	@$(BIN)/python -c 'import torchvision' 2> /dev/null || $(BIN)/python -m pip uninstall --quiet --yes torchvision
+	@touch $@
 
 check: setup
 	$(BIN)/ruff format --check .

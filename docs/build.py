@@ -18,6 +18,7 @@ from pathlib import Path
 import matplotlib
 
 import loss_page
+import start_figures
 from harmax.bench import figures
 from harmax_lab.experiments import EXPERIMENTS
 from pages import api, benchmarks, verdicts
@@ -76,6 +77,7 @@ def main() -> int:
     if parser.parse_args().check:
         return check()
     draw_digits()
+    start_figures.draw()
     if (ROOT / "runs").is_dir():
         copy_results(ROOT / "runs")
     if rows := benchmarks.gpu_rows():

@@ -43,6 +43,8 @@ SWEEP = (
 """Further GPU shapes, only for `IN_SWEEP`: more tokens, more classes, GPT-2's own vocabulary, a very large problem."""
 MOST_FOR_ERROR = 2**44
 """Largest tokens x features x classes for which errors against float64 are computed; larger ones would take long."""
+KINDS = ("linear", "harmonic", "prior")
+"""Kinds of losses that have their own float64 reference."""
 STANDARDS = ("cross_entropy", "cross_entropy_compiled")
 IN_SWEEP = ("three_products", "cross_entropy_compiled", *(f"triton_{mode}" for mode in MODES))
 
@@ -61,6 +63,25 @@ def textbook(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
 def _harmonic(impl: str, mode: str = "fast") -> Loss:
     options = LossOptions(mode=mode)
     return lambda x_BD, w_VD, target_B: harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options)
+
+
+def word_prior(w_VD: Tensor) -> Tensor:
+    """Return the log-weights of words by rank, (V,): word j is as frequent as 1 / j."""
+    return -torch.arange(1, len(w_VD) + 1, dtype=torch.float32, device=w_VD.device).log()
+
+
+def _with_prior(impl: str, mode: str = "fast") -> Loss:
+    """Return a loss with a prior whose gradient is computed as well. The prior is made once per size."""
+    options, priors = LossOptions(mode=mode), dict[int, Tensor]()
+
+    def loss(x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
+        if len(w_VD) not in priors:
+            priors[len(w_VD)] = word_prior(w_VD).requires_grad_()
+        prior_V = priors[len(w_VD)]
+        prior_V.grad = None
+        return harmonic_loss(x_BD, w_VD, target_B, impl=impl, options=options, prior=prior_V)
+
+    return loss
 
 
 class ThreeProducts(torch.autograd.Function):
@@ -107,9 +128,11 @@ def subjects(device: str) -> dict[str, Loss]:
         "eager": _harmonic("eager"),
         "eager_compiled": torch.compile(_harmonic("eager"), dynamic=False),
         "chunked": _harmonic("chunked"),
+        "chunked_prior": _with_prior("chunked"),
     }
     if support.why_not(torch.device(device)) is None:
         found |= {f"triton_{mode}": _harmonic("triton", mode) for mode in MODES}
+        found |= {f"triton_{mode}_prior": _with_prior("triton", mode) for mode in MODES}
     if device.startswith("cuda"):
         found = {"three_products": ThreeProducts.apply, **found}
         others = {"torch_chunked": _torch_chunked, "liger": _liger, "cut_cross_entropy": _cut_cross_entropy}
@@ -122,7 +145,8 @@ def subjects(device: str) -> dict[str, Loss]:
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
     """Head and loss, forward and backward: time, memory and error of every implementation and of cross-entropy.
 
-    One row per subject and shape. Its ratios are to the faster and to the leaner of the two cross-entropies.
+    One row per subject and shape. Its ratios are to the faster and to the leaner of the two cross-entropies. Subjects
+    whose names end in `_prior` have a prior and compute its gradient; compare them with the subject of the same name.
     """
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -159,7 +183,7 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
     peaks: dict[str, float] = {}
     errors: dict[str, dict[str, float]] = {}
     known = math.prod(shape) <= MOST_FOR_ERROR
-    references = {kind: _float64(x_BD, w_VD, target_B, kind) for kind in (True, False)} if known else {}
+    references = {kind: _float64(x_BD, w_VD, target_B, kind) for kind in KINDS} if known else {}
     for name, loss in losses.items():
         run = partial(_step, loss, x_BD, w_VD, target_B)
         try:
@@ -169,8 +193,7 @@ def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) ->
         except torch.OutOfMemoryError:
             continue  # a loss that does not fit into memory has no row
         got = (run(), x_BD.grad, w_VD.grad)
-        harmonic = name.startswith(("textbook", "eager", "chunked", "triton"))
-        errors[name] = _error(got, references[harmonic]) if known and name != "three_products" else {}
+        errors[name] = _error(got, references[_kind(name)]) if known and name != "three_products" else {}
         del got
         steps[name] = run
     times = milliseconds(steps, 1 if options.smoke else options.repeats, options.device)
@@ -204,7 +227,13 @@ def _dtype(device: str) -> torch.dtype:
     return torch.bfloat16 if device.startswith("cuda") else torch.float32
 
 
-def _float64(x_BD: Tensor, w_VD: Tensor, target_B: Tensor, harmonic: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _kind(name: str) -> str:
+    if name.endswith("_prior"):
+        return "prior"
+    return "harmonic" if name.startswith(("textbook", "eager", "chunked", "triton")) else "linear"
+
+
+def _float64(x_BD: Tensor, w_VD: Tensor, target_B: Tensor, kind: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return loss and gradients in float64, by formulas that share no code with the library, some rows at a time."""
     x, w = x_BD.detach().double(), w_VD.detach().double().requires_grad_()
     exponent = x.shape[1] ** 0.5
@@ -212,8 +241,10 @@ def _float64(x_BD: Tensor, w_VD: Tensor, target_B: Tensor, harmonic: bool) -> tu
     for rows_ in torch.arange(len(x), device=x.device).split(256):
         part = x[rows_].requires_grad_()
         z_BV = part @ w.T
-        if harmonic:
+        if kind != "linear":
             z_BV = -0.5 * exponent * (part.square().sum(1, keepdim=True) + w.square().sum(1) - 2 * z_BV).log()
+        if kind == "prior":
+            z_BV = z_BV + word_prior(w_VD)
         loss = F.cross_entropy(z_BV, target_B[rows_], reduction="sum") / len(x)
         loss.backward()
         assert part.grad is not None

@@ -107,8 +107,8 @@ class CenterHead(nn.Module):
             for name, tensor in list(head.named_parameters()):
                 if tensor.is_meta:
                     setattr(head, name, nn.Parameter(torch.empty_like(tensor, device=weight.device)))
-            for name, tensor in list(head.named_buffers()):
-                setattr(head, name, torch.empty_like(tensor, device=weight.device))
+            for name, buffer in list(head.named_buffers()):
+                setattr(head, name, torch.empty_like(buffer, device=weight.device))
         head.reset_extras()
         return head.train(linear.training)
 

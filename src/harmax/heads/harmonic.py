@@ -14,7 +14,7 @@ from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
 from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
 from harmax.heads.settings import KEY, Settings, Watch, differences
-from harmax.kernels.operators import is_traced
+from harmax.kernels.operators import is_traced, is_wrapped
 
 
 class HeadOptions(CenterOptions, total=False):
@@ -223,6 +223,7 @@ class HarmonicHead(CenterHead):
         """
         if self.scale is None:
             self.scale = 1.0
+            self.write_settings()
         super().init_from_class_means(features * self.scale, target)
 
     @without_dynamo
@@ -300,7 +301,8 @@ class HarmonicHead(CenterHead):
         kernel: Any = {"exponent": self.exponent, "softening": self.softening, "prior": prior_V}
         if target is None:
             return harmonic_log_probabilities(x, w_VD, **kernel)
-        return harmonic_loss(x, w_VD, target, **kernel, **settings)
+        loss: Any = harmonic_loss(x, w_VD, target, **kernel, **settings)
+        return loss  # with return_stats a LossOutput
 
     def _classes(self) -> tuple[Tensor, Tensor | None]:
         """Return centers and prior of the classes, without padding."""
@@ -371,11 +373,12 @@ class HarmonicHead(CenterHead):
             saved = Settings.decode(stored)
         except ValueError:  # averaged, or memory without values as `to_empty` makes it: the numbers of the head count
             return not self.wants_scale
-        if other := differences(saved, self._current_settings()):
+        other = differences(saved, self._current_settings())
+        if other or is_wrapped(self.settings):  # one head cannot compute with the scales of several
             raise ValueError(
-                f"`{KEY}` must be those of this head ({self.extra_repr()}), got {', '.join(other)}, which something "
-                "wrote into the buffer, such as a checkpoint that loads in place; build the head with these, or use "
-                "HarmonicHead.from_state_dict."
+                f"`{KEY}` must be those of this head ({self.extra_repr()}), got {', '.join(other) or 'a scale'} in the "
+                "buffer, from a checkpoint that loads in place, or from another head of an ensemble; build the head "
+                "with these, or use HarmonicHead.from_state_dict."
             )
         if self.scale is None and not math.isnan(saved.scale):
             self.scale = saved.scale

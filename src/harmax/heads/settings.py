@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from harmax.kernels.operators import is_traced
+from harmax.kernels.operators import is_traced, is_wrapped, unwrapped
 
 KEY = "settings"
 """Name of the buffer, and so the last part of its key in a state_dict."""
@@ -73,12 +73,13 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self._mark: tuple[int, int] | None = None
+        self._buffer: Tensor | None = None
+        self._version = -1
         self._numbers: list[int] = []
 
     def note(self, buffer: Tensor, numbers: Tensor) -> None:
         """Remember what a buffer holds, given its numbers on the CPU."""
-        self._mark, self._numbers = self._mark_of(buffer), numbers.tolist()
+        self._buffer, self._version, self._numbers = buffer, _version(buffer), numbers.tolist()
 
     def changed(self, buffer: Tensor) -> Tensor | None:
         """Return the numbers of a buffer on the CPU if they are not the noted ones.
@@ -90,7 +91,9 @@ class Watch:
         >>> watch.changed(buffer.copy_(Settings(56.0, 0.0, 1.0).encode())) is None
         False
         """
-        if buffer.is_meta or is_traced(buffer) or self._mark_of(buffer) == self._mark:
+        if is_wrapped(buffer):
+            return self._changed_member(buffer)
+        if buffer.is_meta or is_traced(buffer) or (buffer is self._buffer and _version(buffer) == self._version):
             return None
         numbers = buffer.detach().cpu()
         if numbers.tolist() == self._numbers:
@@ -98,9 +101,16 @@ class Watch:
             return None
         return numbers
 
-    @staticmethod
-    def _mark_of(buffer: Tensor) -> tuple[int, int]:
-        return id(buffer), -1 if buffer.is_inference() else buffer._version
+    def _changed_member(self, buffer: Tensor) -> Tensor | None:
+        """Look at the settings of all heads of an ensemble under vmap, because one head computes for all of them."""
+        while is_wrapped(buffer):
+            buffer = unwrapped(buffer)
+        members = buffer.detach().cpu().reshape(-1, len(self._numbers))
+        return next((numbers for numbers in members if numbers.tolist() != self._numbers), None)
+
+
+def _version(buffer: Tensor) -> int:
+    return -1 if buffer.is_inference() else buffer._version
 
 
 def differences(saved: Settings, built: Settings) -> list[str]:

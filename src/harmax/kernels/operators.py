@@ -109,6 +109,11 @@ def is_wrapped(tensor: Tensor) -> bool:
     return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 
 
+def unwrapped(tensor: Tensor) -> Tensor:
+    """Return what a wrapped tensor stands for, one level down."""
+    return torch._C._functorch.get_unwrapped(tensor)
+
+
 def is_traced(tensor: Tensor) -> bool:
     """Whether reading a tensor's values would break a graph or a transform."""
     return torch.compiler.is_compiling() or type(tensor) not in (Tensor, torch.nn.Parameter) or is_wrapped(tensor)

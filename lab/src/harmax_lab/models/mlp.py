@@ -44,7 +44,7 @@ class MLP(nn.Module):
         self.hidden = nn.Linear(inputs * width, hidden)
         self.bottleneck = nn.Linear(hidden, width)
         self.head = make_head(head, width, vocabulary, **head_options)
-        self.embedding = self.head.weight if tied else nn.Parameter(torch.randn(vocabulary, width) / width**0.5)
+        self.embedding: Any = self.head.weight if tied else nn.Parameter(torch.randn(vocabulary, width) / width**0.5)
 
     def forward(self, tokens_BT: Tensor, key: Tensor | None = None) -> Tensor:
         """Logits, (B, V). There is no dropout, so the key changes nothing."""

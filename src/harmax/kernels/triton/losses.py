@@ -59,7 +59,7 @@ def _log2_ratio(a, b):
 def _shrink(own, reference, half):
     """Move a sum from its own reference to a smaller one: log2 of their ratio, and the factor of the sum."""
     known = own < float("inf")
-    moved = tl.where(known, _log2_ratio(own, reference), 0.0)
+    moved = _log2_ratio(tl.where(known, own, 1.0), tl.where(known, reference, 1.0))
     return moved, tl.where(known, tl.exp2(-half * moved), 0.0)
 
 

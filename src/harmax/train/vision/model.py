@@ -68,7 +68,7 @@ class HarmaxResNetForImageClassification(ResNetForImageClassification):
 
     config: HarmaxResNetConfig
     config_class = HarmaxResNetConfig
-    _keys_to_ignore_on_load_missing = (r"\.settings$",)  # models that were saved before heads had settings
+    _keys_to_ignore_on_load_missing: Any = (r"\.settings$",)  # models that were saved before heads had settings
 
     def __init__(self, config: HarmaxResNetConfig) -> None:
         super().__init__(config)
