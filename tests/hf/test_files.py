@@ -72,7 +72,7 @@ def test_a_model_that_an_older_harmax_saved_still_loads(exponent, tmp_path):
     gpt.save_pretrained(tmp_path)
     path = tmp_path / "config.json"
     config = {key: value for key, value in json.loads(path.read_text()).items() if "harmonic" not in key}
-    config |= {"exponent": exponent, "softening": 0.0, "model_type": "harmonic_gpt2", "n_embd": gpt.config.n_embd}
+    config |= {"exponent": exponent, "softening": 0.0, "model_type": "harmonic_gpt2", "activation_function": "gelu_new"}
     path.write_text(json.dumps(config))
     weights = load_file(tmp_path / "model.safetensors")
     del weights["lm_head.settings"]

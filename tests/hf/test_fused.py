@@ -1,6 +1,10 @@
 """The loss of a training step needs no logits, and equals that of the logits."""
 
 import copy
+import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -210,3 +214,15 @@ def test_generation_takes_the_nearest_token_at_every_step(name):
     text = model.generate(ids, attention_mask=mask, max_new_tokens=4, do_sample=False)
     for length in range(LENGTH, LENGTH + 4):
         assert torch.equal(text[:, length], model(text[:, :length]).logits[:, -1].argmax(-1))
+
+
+@pytest.mark.slow
+def test_sharded_models_train_as_whole_ones_do(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "hf.sharded", str(tmp_path)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    for loss, expected, wrong, largest, _ in json.loads((tmp_path / "found.json").read_text()):
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert wrong < 1e-5 < largest

@@ -10,9 +10,10 @@ TokenHead(in_features=16, out_features=50, exponent=32, softening=0, scale=0.125
 
 For training from scratch the configuration has the settings of the head. Classes are named after those of transformers:
 
->>> config = HarmonicLlamaConfig(harmonic_exponent=32, **sizes)  # doctest: +SKIP
->>> type(AutoModelForCausalLM.from_config(model.config)).__name__
-'HarmonicLlamaForCausalLM'
+>>> import harmax.hf
+>>> config = harmax.hf.HarmonicLlamaConfig(harmonic_exponent=32, **sizes)
+>>> type(AutoModelForCausalLM.from_config(config)), type(harmax.hf.HarmonicLlamaForCausalLM(config))
+(<class 'harmax.hf.HarmonicLlamaForCausalLM'>, <class 'harmax.hf.HarmonicLlamaForCausalLM'>)
 """
 
 from typing import Any

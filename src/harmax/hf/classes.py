@@ -12,7 +12,7 @@ from harmax.errors import needs
 from harmax.hf.config import PREFIX, harmonic_config, once
 from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
 from harmax.hf.kinds import kind_of
-from harmax.hf.model import HarmonicClassifier, HarmonicLanguageModel, HarmonicModel
+from harmax.hf.tasks import HarmonicClassifier, HarmonicLanguageModel
 
 with needs("hf"):
     import transformers
@@ -62,7 +62,7 @@ def model_class(plain: type[Any]) -> type[Any]:
 
     >>> from transformers import LlamaForCausalLM
     >>> model_class(LlamaForCausalLM).__mro__[1:3]
-    (<class 'harmax.hf.model.HarmonicLanguageModel'>, <class 'harmax.hf.model.HarmonicModel'>)
+    (<class 'harmax.hf.tasks.HarmonicLanguageModel'>, <class 'harmax.hf.model.HarmonicModel'>)
     """
     if plain is GPT2LMHeadModel:
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["harmonic_gpt2"] = HarmonicGPT2LMHeadModel.__name__
@@ -73,7 +73,7 @@ def model_class(plain: type[Any]) -> type[Any]:
         "__module__": "harmax.hf",
         "config_class": harmonic_config(plain.config_class),
     }
-    base: type[HarmonicModel] = HarmonicClassifier
+    base: type = HarmonicClassifier
     if kind != "classifier":
         base, contents["harmonic_shifts"] = HarmonicLanguageModel, kind == "causal"
     made = type(name, (base, plain), contents)

@@ -20,8 +20,8 @@ PREFIX = "harmonic_"
 """What stands before the model type of transformers, and before each key of the head."""
 
 NOTE = "a harmonic model of harmax: run `import harmax.hf`, then load it with an Auto class"
-WIDTHS = ("hidden_size", "hidden_sizes", "n_embd", "d_model", "dim")
-"""Keys under which transformers stores the width of a model; each configuration has one of them."""
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function")
+"""Where configurations of transformers name a function, which a plain model looks up when it is built."""
 
 SHORT = {"exponent", "softening", "scale", "prior"}
 """Names of the head's settings without the prefix, which GPT-2 also takes."""
@@ -73,22 +73,18 @@ class HarmonicConfig(Base):
         stored = {**stored, **read_kernel(stored, "harmonic_exponent", "harmonic_scale")}
         if stored["harmonic_exponent"] is None:
             raise ValueError(missing_exponent("harmonic_exponent", "null"))
-        for key in WIDTHS:
-            if PREFIX + key in stored:
-                stored[key] = stored.pop(PREFIX + key)
-        return stored
+        return open_to_all(stored)
 
     def to_json_file(self, json_file_path: str | PathLike[str], use_diff: bool = True) -> None:
-        """Write config.json such that no plain class of transformers reads it.
+        """Write config.json such that no plain model of transformers can be built from it.
 
         A class such as LlamaForCausalLM would only warn that the model type is another one, and then compute inner
-        products. The width stands under another key, and what stands in its place stops the class with an error that
-        says what to do. Code that reads a configuration of any model, such as the Trainer's, does not look at it.
+        products. So the names of functions stand under other keys, and a note in their place stops it.
         """
         stored = json.loads(self.to_json_string(use_diff=use_diff))
-        width = next((key for key in WIDTHS if key in stored), None)
-        if width is not None:
-            stored[PREFIX + width], stored[width] = stored[width], NOTE
+        for key in ACTIVATIONS:
+            if isinstance(stored.get(key), str):
+                stored[PREFIX + key], stored[key] = stored[key], NOTE
         with open(json_file_path, "w", encoding="utf-8") as file:
             file.write(json.dumps(stored, indent=2, sort_keys=True) + "\n")
 
@@ -145,6 +141,13 @@ class HarmonicGPT2Config(HarmonicConfig, GPT2Config):
         """Number of rows of the embedding and of the head: the tokens, then padding up to a multiple."""
         multiple = self.pad_vocab_to_multiple_of
         return math.ceil(self.vocab_size / multiple) * multiple
+
+
+def open_to_all(stored: dict[str, Any]) -> dict[str, Any]:
+    """Return what a config.json holds, with the names of functions under the keys of transformers."""
+    names = {key: stored[PREFIX + key] for key in ACTIVATIONS if PREFIX + key in stored}
+    others = {key: value for key, value in stored.items() if key.removeprefix(PREFIX) not in names}
+    return {**others, **names}
 
 
 @once

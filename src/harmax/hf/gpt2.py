@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from harmax.errors import needs
 from harmax.hf.config import HarmonicGPT2Config, check_multiple
 from harmax.hf.head import LearnableTokenHead, TokenHead
-from harmax.hf.model import HarmonicLanguageModel
 from harmax.hf.probe import Trial
+from harmax.hf.tasks import HarmonicLanguageModel
 from harmax.kernels.operators import is_traced
 
 with needs("hf"):

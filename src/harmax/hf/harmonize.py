@@ -16,8 +16,9 @@ from harmax.heads.scale import check_scale, length_behind
 from harmax.hf.classes import config_class, model_class
 from harmax.hf.config import PREFIX
 from harmax.hf.kinds import check_config, head_path, kind_of, the_linear
-from harmax.hf.model import HarmonicLanguageModel, HarmonicModel
+from harmax.hf.model import HarmonicModel
 from harmax.hf.probe import Trial, try_model
+from harmax.hf.tasks import HarmonicLanguageModel
 
 with needs("hf"):
     from transformers import PreTrainedConfig, PreTrainedModel

@@ -131,4 +131,4 @@ class BatchLoss(NamedTuple):
         else:
             items = self.items.to(input.device) if isinstance(self.items, Tensor) else self.items
             loss = plain(head, input, target, reduction="sum", ignore_index=IGNORED) / items
-        return loss.expand(*input.shape[:-1], 1)
+        return loss.expand(*input.shape[:-1], 1).clone()  # FSDP hangs its hooks on outputs, not on views
