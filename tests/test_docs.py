@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import nn
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 import circle
 import harmax
@@ -63,12 +64,19 @@ def test_the_first_code_of_the_readme_needs_torch_and_harmax_alone():
 
 
 def test_the_other_code_of_the_readme_runs():
-    model = nn.Module()
-    model.lm_head = nn.Linear(768, 100, bias=False)
-    names = {"model": model, "features": torch.randn(2, 768), "target": torch.tensor([1, 2])}
+    names = {"model": AutoModelForCausalLM.from_config(tiny_llama())}
     exec(blocks("README.md")[1], names)
-    torch.testing.assert_close(names["loss"], F.cross_entropy(names["logits"], names["target"]))
-    assert model.lm_head is names["head"]
+    assert type(names["model"]).__name__ == "HarmonicLlamaForCausalLM"
+    model = nn.Module()
+    model.fc = nn.Linear(768, 100)
+    names = {"model": model, "features": torch.randn(2, 768), "target": torch.tensor([1, 2])}
+    exec(blocks("README.md")[2], names)
+    torch.testing.assert_close(names["loss"], F.cross_entropy(names["log_probabilities"], names["target"]))
+    assert model.fc is names["head"]
+
+
+def tiny_llama():
+    return LlamaConfig(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
 
 
 def test_the_film_of_the_readme_can_be_made(tmp_path):
@@ -84,6 +92,8 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
     harmax_lab.run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     names = {"F": F, "torch": torch, "features": torch.randn(4, 512), "target": torch.randint(10, (4,)), **vars(harmax)}
+    linear = nn.Linear(512, 10)
+    names |= {"linear": linear, "optimizer": torch.optim.SGD(linear.parameters()), "config": tiny_llama()}
     smaller = {"range(20)": "range(4)", "epochs=1000": "epochs=2", "exponent=768": "exponent=12, n_embd=12, n_layer=1"}
     for code in blocks("docs/guide.md"):
         for large, small in smaller.items():

@@ -146,7 +146,7 @@ def _signature(name: str, thing: Any) -> str:
 
 def _plain(text: str) -> str:
     """Shorten a signature as Python writes it: no module paths, no memory addresses."""
-    text = re.sub(r"<function <lambda> at 0x[0-9a-f]+>", "...", text)
+    text = re.sub(r"<function (\w+\.)?<lambda> at 0x[0-9a-f]+>", "...", text)
     text = re.sub(r"<(?:function|class) '?([\w.]+)'?(?: at 0x[0-9a-f]+)?>", r"\1", text)
     text = re.sub(r"<factory>", "...", text)
     text = re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", text)
