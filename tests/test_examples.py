@@ -21,6 +21,12 @@ def test_tied_language_model():
     assert main(steps=120) > 0.6
 
 
+def test_harmonize_trainer():
+    losses = runpy.run_path(str(EXAMPLES / "harmonize_trainer.py"))["main"](steps=60)
+    assert losses["harmonic, at once"] == pytest.approx(losses["linear"], abs=0.02)
+    assert losses["harmonic, without softening"] < losses["linear"]
+
+
 def test_lattice(tmp_path):
     main = runpy.run_path(str(EXAMPLES / "lattice.py"))["main"]
     residuals = main(epochs=40, seeds=2, output=str(tmp_path / "lattice.svg"))
