@@ -11,6 +11,15 @@ from typing import Any, Literal, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
+from harmax.checks import (
+    DTYPES,
+    check_class_weight,
+    check_device,
+    check_exponent_device,
+    check_floating,
+    check_tensor,
+    checked_prior,
+)
 from harmax.errors import unknown
 from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
@@ -19,9 +28,11 @@ from harmax.kernels.operators import is_traced
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
 
 __all__ = [
+    "KernelSettings",
     "LossOptions",
     "LossOutput",
     "LossSettings",
+    "TargetSettings",
     "check_loss_settings",
     "check_softening",
     "harmax",
@@ -34,7 +45,6 @@ __all__ = [
 ]
 
 REDUCTIONS = ("mean", "sum", "none")
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LARGEST = 1e30
 """Largest exponent and softening. With larger ones the logits would not fit into float32."""
 
@@ -44,7 +54,7 @@ def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float
     if exponent is None:
         return math.sqrt(in_features)
     if isinstance(exponent, Tensor):
-        _check_tensor("exponent", exponent)
+        check_tensor("exponent", exponent)
         if exponent.dim() != 0 or exponent.dtype not in DTYPES:
             raise ValueError(
                 f"`exponent` must be a number or a 0-d floating tensor, got shape {tuple(exponent.shape)} of "
@@ -79,46 +89,11 @@ def check_softening(softening: float) -> float:
     return value
 
 
-def _check_tensor(name: str, tensor: Any) -> None:
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"`{name}` must be a tensor, got {type(tensor).__name__}; convert it with torch.as_tensor.")
-    if tensor.is_nested:
-        raise TypeError(f"`{name}` must be an ordinary tensor, got a nested one; concatenate its rows first.")
-    if tensor.layout is not torch.strided:
-        raise TypeError(f"`{name}` must be a dense tensor, got {tensor.layout}; convert it with .to_dense().")
-
-
-def _check_floating(name: str, tensor: Tensor) -> None:
-    _check_tensor(name, tensor)
-    if tensor.dtype not in DTYPES:
-        raise TypeError(
-            f"`{name}` must be a float16, bfloat16, float32 or float64 tensor, got {tensor.dtype}; convert it with "
-            ".float()."
-        )
-
-
-def _check_device(name: str, tensor: Tensor, input: Tensor) -> None:
-    if tensor.device != input.device:
-        raise ValueError(
-            f"`{name}` must be on the device of `input` ({input.device}), got {tensor.device}; move one of them with "
-            ".to(...)."
-        )
-
-
-def _check_exponent_device(exponent: float | Tensor | None, name: str, values: Tensor) -> None:
-    """Refuse an exponent without a value. A number may lie on the CPU, whichever device the other tensors are on."""
-    if isinstance(exponent, Tensor) and exponent.device.type == "meta" != values.device.type:
-        raise ValueError(
-            f"`exponent` must have a value, like `{name}` ({values.device}), got a tensor on meta; pass a number or a "
-            "tensor on a real device."
-        )
-
-
 def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = True) -> tuple[Tensor, Tensor]:
     """Check vectors and centers and return them as matrices; with `wide` both in one dtype, float32 or float64."""
-    _check_floating("input", input)
-    _check_floating(name, weight)
-    _check_device(name, weight, input)
+    check_floating("input", input)
+    check_floating(name, weight)
+    check_device(name, weight, input)
     if weight.dim() != 2 or not weight.shape[0] or not weight.shape[1]:
         raise ValueError(
             f"`{name}` must have shape (classes, features) with at least one of each, got {tuple(weight.shape)}; "
@@ -198,14 +173,15 @@ def harmonic_logits(
     return z_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
-def harmonic_log_probabilities(
-    input: Tensor,
-    weight: Tensor,
-    *,
-    exponent: float | Tensor | None = None,
-    softening: float = 0.0,
-    prior: Tensor | None = None,
-) -> Tensor:
+class KernelSettings(TypedDict, total=False):
+    """Keyword arguments of `harmonic_logits`, for functions that pass them on."""
+
+    exponent: float | Tensor | None
+    softening: float
+    prior: Tensor | None
+
+
+def harmonic_log_probabilities(input: Tensor, weight: Tensor, **kernel: Unpack[KernelSettings]) -> Tensor:
     r"""Return log-probabilities of all classes: normalized `harmonic_logits`.
 
     .. math:: \log p_{ij} = z_{ij} - \log \sum_k e^{z_{ik}}
@@ -213,25 +189,29 @@ def harmonic_log_probabilities(
     Near a probability of 1 they keep their relative precision.
 
     Args:
-        input, weight, exponent, softening, prior: as for `harmonic_logits`.
+        input, weight, kernel: as for `harmonic_logits`.
 
     >>> x, centers = torch.tensor([0.0]), torch.tensor([[1.0], [2.0]])
     >>> harmonic_log_probabilities(x, centers, exponent=1).exp()
     tensor([0.6667, 0.3333])
     """
-    x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, exponent, softening, prior)
+    x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, **kernel)
     log_p_BV, _ = log_probabilities(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
     return log_p_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
 def _operands(
-    input: Tensor, weight: Tensor, exponent: float | Tensor | None, softening: float, prior: Tensor | None
+    input: Tensor,
+    weight: Tensor,
+    exponent: float | Tensor | None = None,
+    softening: float = 0.0,
+    prior: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, float | Tensor, float, Tensor | None]:
     """Check the arguments of logits, and return them as the kernels take them."""
     x_BD, w_VD = _flat(input, weight)
-    _check_exponent_device(exponent, "input", input)
+    check_exponent_device(exponent, "input", input)
     exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
-    prior = _checked_prior(prior, weight.shape[0], input)
+    prior = checked_prior(prior, weight.shape[0], input)
     return x_BD, w_VD, exponent, softening, None if prior is None else prior.to(x_BD.dtype)
 
 
@@ -251,8 +231,8 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
     if exponent is None:
         raise TypeError("`exponent` must be a number, got None; a distance has no width to derive a default from.")
     resolved = resolve_exponent(exponent, 1)
-    _check_floating("distance", distance)
-    _check_exponent_device(exponent, "distance", distance)
+    check_floating("distance", distance)
+    check_exponent_device(exponent, "distance", distance)
     if distance.device.type == "cpu" and not is_traced(distance) and (distance < 0).any():
         raise ValueError(f"`distance` must not be negative, got {distance.min().item()}; pass a norm.")
     d = distance.to(torch.promote_types(distance.dtype, torch.float32)).movedim(dim, -1)
@@ -279,11 +259,11 @@ def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tens
 
 
 def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int, check: bool | None) -> None:
-    _check_tensor("target", target)
-    _check_device("target", target, input)
+    check_tensor("target", target)
+    check_device("target", target, input)
     leading = tuple(input.shape[:-1])
     if target.is_floating_point():
-        _check_floating("target", target)
+        check_floating("target", target)
         if tuple(target.shape) != (*leading, classes):
             raise ValueError(
                 f"`target` of class probabilities must have shape {(*leading, classes)} to match `input` "
@@ -335,18 +315,19 @@ def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> No
         )
 
 
-class LossSettings(TypedDict, total=False):
-    """Keyword arguments of `harmonic_loss`, for functions that pass them on."""
+class TargetSettings(TypedDict, total=False):
+    """Keyword arguments of `harmonic_loss` that a head leaves to its caller."""
 
-    exponent: float | Tensor | None
-    softening: float
     weight: Tensor | None
     reduction: str
     ignore_index: int
     label_smoothing: float
     impl: str
     options: LossOptions | None
-    prior: Tensor | None
+
+
+class LossSettings(TargetSettings, KernelSettings, total=False):
+    """Keyword arguments of `harmonic_loss`, for functions that pass them on."""
 
 
 @overload
@@ -433,14 +414,14 @@ def harmonic_loss(
         )
     softening = check_softening(softening)
     x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
-    _check_exponent_device(exponent, "input", input)
+    check_exponent_device(exponent, "input", input)
     if not hasattr(ignore_index, "__index__"):
         raise TypeError(f"`ignore_index` must be a whole number, got {ignore_index!r}; pass an int.")
     classes, leading = linear_weight.shape[0], input.shape[:-1]
     _check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
-    _check_class_weight(weight, classes, input)
-    prior = _checked_prior(prior, classes, input)
+    check_class_weight(weight, classes, input)
+    prior = checked_prior(prior, classes, input)
     indexed = not target.is_floating_point()
     dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
     if impl == "auto":
@@ -464,41 +445,3 @@ def harmonic_loss(
     output = IMPLS[impl](problem, options)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss
-
-
-def _check_class_weight(weight: Tensor | None, classes: int, input: Tensor) -> None:
-    if weight is None:
-        return
-    _check_tensor("weight", weight)
-    if weight.is_complex() or (weight.is_floating_point() and weight.dtype not in DTYPES):
-        raise TypeError(f"`weight` must hold real numbers, got {weight.dtype}; convert it with .float().")
-    _check_device("weight", weight, input)
-    if tuple(weight.shape) != (classes,):
-        raise ValueError(
-            f"`weight` must have shape ({classes},), got {tuple(weight.shape)}; give one factor per class."
-        )
-
-
-def _checked_prior(prior: Tensor | None, classes: int, input: Tensor) -> Tensor | None:
-    if prior is None:
-        return None
-    _check_floating("prior", prior)
-    _check_device("prior", prior, input)
-    if tuple(prior.shape) != (classes,):
-        raise ValueError(
-            f"`prior` must have shape ({classes},), got {tuple(prior.shape)}; give one log-weight per class."
-        )
-    if prior.device.type != "cpu" or is_traced(prior):
-        return prior
-    wrong = ~(prior < torch.inf)
-    if wrong.any():
-        raise ValueError(
-            f"`prior` must hold finite log-weights or -inf, got {prior[wrong][0].item()}; take the logarithm of "
-            "weights that are not negative."
-        )
-    if (prior == -torch.inf).all():
-        raise ValueError(
-            f"`prior` must leave at least one class, got -inf for all {classes}; give classes that may occur a finite "
-            "log-weight."
-        )
-    return prior

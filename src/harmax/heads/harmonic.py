@@ -4,12 +4,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from harmax.functional import LossOptions, harmonic_log_probabilities, harmonic_loss, squared_distance
+from harmax.functional import TargetSettings, harmonic_log_probabilities, harmonic_loss, squared_distance
 from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
 from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
@@ -24,15 +24,9 @@ class HeadOptions(CenterOptions, total=False):
     prior: bool
 
 
-class ForwardSettings(TypedDict, total=False):
+class ForwardSettings(TargetSettings, total=False):
     """Keyword arguments of a head's forward with a target, as in `harmonic_loss`."""
 
-    weight: Tensor | None
-    reduction: str
-    ignore_index: int
-    label_smoothing: float
-    impl: str
-    options: LossOptions | None
     return_stats: bool
 
 
