@@ -18,7 +18,7 @@ OPTIONS = list(itertools.product(["mean", "sum", "none"], [0.0, 0.2], [False, Tr
 @pytest.mark.parametrize(("reduction", "smoothing", "weighted", "kind"), OPTIONS)
 def test_agrees_with_cross_entropy_of_the_head(impl, reduction, smoothing, weighted, kind):
     torch.manual_seed(0)
-    head = HarmonicHead(6, 5, exponent=3.0).double()
+    head = HarmonicHead(6, 5, exponent=3.0, scale=1).double()
     x = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
     target = torch.randint(5, (11,))
     target[3] = 4 if kind == "probability" else 1
@@ -171,7 +171,7 @@ def test_the_module_is_the_function():
     x, target = torch.randn(6, 4), torch.randint(5, (6,))
     options = {"exponent": 3.0, "softening": 0.1, "weight": weight, "label_smoothing": 0.1, "reduction": "sum"}
     torch.testing.assert_close(module(x, target), harmonic_loss(x, module.head.weight, target, **options))
-    assert list(module.state_dict()) == ["head.weight"]
+    assert list(module.state_dict()) == ["head.weight", "head.settings"]
     assert module(x, target, return_stats=True).hit.shape == (6,)
 
 
