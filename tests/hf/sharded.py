@@ -13,6 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from harmax.hf import harmonize
 from hf.zoo import batch, plain
+from leaving import leave
 
 LAYERS = {"llama": lambda model: model.model.layers, "bert": lambda model: model.bert.encoder.layer}
 
@@ -49,7 +50,7 @@ def work(rank: int, folder: str) -> None:
         )
     if rank == 0:
         Path(folder, "found.json").write_text(json.dumps(lines))
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

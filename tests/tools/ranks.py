@@ -12,6 +12,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.fsdp import fully_shard
 
 from harmax import HarmonicHead, LearnableHarmonicHead
+from leaving import leave
 
 HEADS: dict[str, tuple[type[HarmonicHead], dict[str, Any]]] = {
     "known": (HarmonicHead, {"scale": 0.5}),
@@ -90,4 +91,4 @@ def main(rank: int, folder: Path) -> None:
     found = {(wrapping, kind): run(wrapping, kind, rank, folder) for wrapping in WRAPPINGS for kind in HEADS}
     if rank == 0:
         torch.save(found, folder / "found.pt")
-    dist.destroy_process_group()
+    leave()

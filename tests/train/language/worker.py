@@ -19,6 +19,7 @@ import torch.multiprocessing as mp
 from harmax.train.language.train import LanguageRecipe, pretrain
 from harmax.train.loop import Training
 from harmax.train.world import joined
+from leaving import leave
 from train.language.tiny import spec
 
 
@@ -42,16 +43,6 @@ def train_among_four(rank: int, root: Path) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(str(root / "meeting"), 4), rank=rank, world_size=4)
     train_both(root)
     leave()
-
-
-def leave() -> None:
-    """End this process when all work is done.
-
-    FSDP's caches keep the group and its threads alive, and with them an interpreter that is taken down the usual way
-    sometimes ends in SIGABRT (pytorch/pytorch#179291 has a like case).
-    """
-    dist.destroy_process_group()
-    os._exit(0)
 
 
 def train_others(root: Path) -> None:
