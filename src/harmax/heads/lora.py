@@ -33,7 +33,7 @@ def lora_on_centers(config: Config) -> Config:
             super().__init__(base_layer, adapter_name, parameter_name="weight", **kwargs)
 
         def merge(self, *args: Any, **kwargs: Any) -> None:
-            head = self.get_base_layer()
+            head: Any = self.get_base_layer()
             head.weight = nn.Parameter(head.weight.detach().clone(), requires_grad=head.weight.requires_grad)
             super().merge(*args, **kwargs)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from harmax.kernels import chunked
 from harmax.kernels.eager import counted
-from harmax.kernels.operators import is_traced, refuse_mixed_meta, tracks_gradient, with_rules, with_true_products
+from harmax.kernels.operators import is_traced, shapes_of, tracks_gradient, with_rules, with_true_products
 from harmax.kernels.problem import Block, Engine, LossOutput, Problem, Result, Scale, Wanted
 
 
@@ -78,38 +78,11 @@ def _loss_op(
     return (loss, *result[1:])
 
 
-@_loss_op.register_fake
-def _(
-    x_BD: Tensor,
-    w_VD: Tensor,
-    target: Tensor,
-    exponent: Tensor,
-    weight_V: Tensor | None,
-    softening: float,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-    engine: str,
-    rows: int,
-    columns: int,
-    want_x: bool,
-    want_w: bool,
-    want_exponent: bool,
-    prior_V: Tensor | None = None,
-    want_prior: bool = False,
-) -> tuple[Tensor, ...]:
-    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, target=target, exponent=exponent, weight_V=weight_V, prior_V=prior_V)
-    wide = _wide(x_BD.dtype)
-    row_B, scalar = x_BD.new_empty(x_BD.shape[0], dtype=wide), x_BD.new_empty((), dtype=wide)
-    return (
-        torch.empty_like(row_B) if reduction == "none" else scalar,
-        row_B,
-        torch.empty_like(row_B, dtype=torch.bool),
-        x_BD.new_empty(x_BD.shape if want_x else 0),
-        w_VD.new_empty(w_VD.shape if want_w else 0),
-        scalar.clone(),
-        scalar.new_empty(w_VD.shape[0] if want_prior else 0),
-    )
+@shapes_of(_loss_op)
+def _(given: Any) -> tuple[Tensor, ...]:
+    row_B = given.x_BD.new_empty(given.x_BD.shape[0], dtype=_wide(given.x_BD.dtype))
+    loss = torch.empty_like(row_B) if given.reduction == "none" else row_B.new_empty(())
+    return loss, row_B, torch.empty_like(row_B, dtype=torch.bool), *_empty_gradients(given)
 
 
 @torch.library.custom_op("harmax::fused_loss_backward", mutates_args=())
@@ -139,35 +112,19 @@ def _gradient_op(
     return result.dx_BD, result.dw_VD, result.dexponent, result.dprior_V
 
 
-@_gradient_op.register_fake
-def _(
-    scale_B: Tensor,
-    x_BD: Tensor,
-    w_VD: Tensor,
-    target: Tensor,
-    exponent: Tensor,
-    weight_V: Tensor | None,
-    softening: float,
-    ignore_index: int,
-    label_smoothing: float,
-    engine: str,
-    rows: int,
-    columns: int,
-    want_x: bool,
-    want_w: bool,
-    want_exponent: bool,
-    prior_V: Tensor | None = None,
-    want_prior: bool = False,
-) -> tuple[Tensor, ...]:
-    refuse_mixed_meta(
-        x_BD=x_BD, w_VD=w_VD, scale_B=scale_B, target=target, exponent=exponent, weight_V=weight_V, prior_V=prior_V
-    )
-    wide = _wide(x_BD.dtype)
+@shapes_of(_gradient_op)
+def _(given: Any) -> tuple[Tensor, ...]:
+    return _empty_gradients(given)
+
+
+def _empty_gradients(given: Any) -> tuple[Tensor, ...]:
+    x_BD, w_VD = given.x_BD, given.w_VD
+    scalar = x_BD.new_empty((), dtype=_wide(x_BD.dtype))
     return (
-        x_BD.new_empty(x_BD.shape if want_x else 0),
-        w_VD.new_empty(w_VD.shape if want_w else 0),
-        x_BD.new_empty((), dtype=wide),
-        x_BD.new_empty(w_VD.shape[0] if want_prior else 0, dtype=wide),
+        x_BD.new_empty(x_BD.shape if given.want_x else 0),
+        w_VD.new_empty(w_VD.shape if given.want_w else 0),
+        scalar,
+        scalar.new_empty(w_VD.shape[0] if given.want_prior else 0),
     )
 
 
@@ -176,10 +133,9 @@ def _scale_op(gradient: Tensor, upstream: Tensor) -> Tensor:
     return gradient * upstream
 
 
-@_scale_op.register_fake
-def _(gradient: Tensor, upstream: Tensor) -> Tensor:
-    refuse_mixed_meta(gradient=gradient, upstream=upstream)
-    return torch.empty_like(gradient)
+@shapes_of(_scale_op)
+def _(given: Any) -> Tensor:
+    return torch.empty_like(given.gradient)
 
 
 def _refuse_second_derivative(ctx: Any, *grads: Tensor) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmax.kernels.operators import refuse_mixed_meta, with_rules, with_true_products, without_autocast
+from harmax.kernels.operators import shapes_of, with_rules, with_true_products, without_autocast
 
 NEAR = 0.05
 """A pair is near when s <= NEAR (|x|^2 + |w|^2). For other pairs float32 products are right to a few 1e-7."""
@@ -127,10 +127,9 @@ def _distance_op(x_BD: Tensor, w_VD: Tensor) -> Tensor:
     return s_BV
 
 
-@_distance_op.register_fake
-def _(x_BD: Tensor, w_VD: Tensor) -> Tensor:
-    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD)
-    return x_BD.new_empty(x_BD.shape[0], w_VD.shape[0])
+@shapes_of(_distance_op)
+def _(given: Any) -> Tensor:
+    return given.x_BD.new_empty(given.x_BD.shape[0], given.w_VD.shape[0])
 
 
 @torch.library.custom_op("harmax::squared_distance_backward", mutates_args=())
@@ -146,10 +145,9 @@ def _gradient_op(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tupl
     return dx_BD, dw_VD
 
 
-@_gradient_op.register_fake
-def _(g_BV: Tensor, s_BV: Tensor, x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
-    refuse_mixed_meta(x_BD=x_BD, w_VD=w_VD, g_BV=g_BV, s_BV=s_BV)
-    return torch.empty_like(x_BD), torch.empty_like(w_VD)
+@shapes_of(_gradient_op)
+def _(given: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(given.x_BD), torch.empty_like(given.w_VD)
 
 
 def _save_distance(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:

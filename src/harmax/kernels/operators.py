@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -20,10 +22,30 @@ def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[
     return torch.autocast(device.type, enabled=False)
 
 
-def refuse_mixed_meta(**tensors: Tensor | None) -> None:
+def shapes_of(op: Any) -> Callable[[Callable[[Any], Any]], None]:
+    """Register a function that makes empty outputs of an operator, for compilers and meta tensors.
+
+    It gets the operator's arguments by name.
+    """
+    signature = inspect.signature(op._init_fn)
+
+    def register(outputs: Callable[[Any], Any]) -> None:
+        def fake(*arguments: Any, **named: Any) -> Any:
+            given = signature.bind(*arguments, **named)
+            given.apply_defaults()  # torch may leave out arguments that have their defaults
+            _refuse_mixed_meta(given.arguments)
+            return outputs(SimpleNamespace(**given.arguments))
+
+        op.register_fake(fake)
+
+    return register
+
+
+def _refuse_mixed_meta(arguments: Mapping[str, Any]) -> None:
     """Refuse meta tensors among real ones. Torch calls a fake kernel for both, which returns memory without values."""
-    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-    first, expected = next((name, tensor.device) for name, tensor in given.items())
+    given = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+    first = "x_BD" if "x_BD" in given else next(iter(given))
+    expected = given[first].device
     for name, tensor in given.items():
         is_meta = tensor.device.type == "meta"
         # A number on the CPU may go with tensors on meta: nothing real comes back.
