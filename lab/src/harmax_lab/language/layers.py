@@ -193,7 +193,7 @@ EXPERIMENT = view(
     "GPT-2: layer 6",
     CLAIMS,
     measure=measure,
-    keeps=tuple(f"{MEASURE}/*/{what}" for what in ("losses", "drawn", "counts", "against_null", "cosine")),
+    keeps=parallelograms.kept(MEASURE, "cosine"),
     tables=tables,
     figures=figures,
 )
