@@ -100,7 +100,7 @@ def test_both_heads_are_told_the_same_but_for_what_only_one_has() -> None:
         for head, setting in ((HARMONIC, Setting(0.4, exponent=128.0)), (LINEAR, Setting(0.4, scale=4.0)))
     }
     assert (told[HARMONIC].exponent, told[HARMONIC].center_start) == (128.0, "means")
-    own = {"head": LINEAR, "exponent": None, "center_start": "linear", "logit_scale": 4.0}
+    own = {"head": LINEAR, "exponent": None, "center_start": "linear", "scale": None, "logit_scale": 4.0}
     assert replace(told[HARMONIC], **own) == told[LINEAR]  # type: ignore[arg-type]
     assert (told[LINEAR].epochs, told[LINEAR].warmup, told[LINEAR].flip, told[LINEAR].cutout) == (64, 12.8, True, 8)
     cell = ClassifierCell("digits", LINEAR, TUNING, None, 1.0, 0.1, 0)

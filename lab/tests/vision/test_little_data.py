@@ -190,7 +190,7 @@ def test_features_of_a_backbone_are_made_once_and_found_again(
 def test_both_backbones_have_one_recipe() -> None:
     linear, harmonic = (backbone_spec(head, LittleDataSpec(), "cuda") for head in ("linear", "harmonic"))
     assert (harmonic.exponent, harmonic.center_start) == (128, "means")
-    assert replace(harmonic, head="linear", exponent=None, center_start="linear") == linear
+    assert replace(harmonic, head="linear", exponent=None, center_start="linear", scale=None) == linear
     assert (linear.dataset, linear.model, linear.features) == ("tiny_imagenet32", "resnet18", 512)
 
 

@@ -32,6 +32,15 @@ def check_logit_scale(head: str, scale: float) -> None:
         )
 
 
+def known_scale(head: str, scale: float | None) -> float | None:
+    """Return the factor on the features that decides a run's numbers; heads that are not harmonic have none.
+
+    >>> known_scale("harmonic", None), known_scale("linear", None)
+    (None, 1.0)
+    """
+    return scale if head == "harmonic" else 1.0
+
+
 def count_micro_batches(name: str, size: int, micro_batch: int, world: int) -> int:
     """Return how many micro-batches each of `world` processes computes per step.
 

@@ -48,9 +48,10 @@ def test_two_processes_train_what_one_does_in_two_turns(runs: Path, tmp_path: Pa
     for name in wanted:
         if "running" not in name and "tracked" not in name:
             torch.testing.assert_close(found[name], wanted[name], rtol=1e-3, atol=1e-4)
-    # Running statistics are those of the first process, which has seen half of the micro-batches.
+    # Running statistics are those of the first process, which has seen half of the micro-batches, and one more in which
+    # the head found its scale.
     name = "resnet.embedder.embedder.normalization.num_batches_tracked"
-    assert (found[name].item(), wanted[name].item()) == (32, 64)
+    assert (found[name].item(), wanted[name].item()) == (33, 65)
     assert lines(runs / "ddp")[-1]["top1"] == pytest.approx(lines(tmp_path)[-1]["top1"], abs=0.1)
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch._dynamo.utils import counters
 from transformers.models.resnet.modeling_resnet import ResNetBasicLayer
 
+from harmax.heads.scale import length, matched_scale
 from harmax.kernels import distance
 from harmax.train.vision import VISION_PRESETS
 from harmax.train.vision.model import ClassificationLoss, HeadLoss, build_model, features
@@ -76,7 +77,7 @@ def test_building_leaves_random_numbers_alone() -> None:
 
 @pytest.mark.parametrize("head", ["harmonic", "linear"])
 def test_the_loss_is_cross_entropy_of_the_logits(head: Any) -> None:
-    model = build_model(spec(head=head), CLASSES)
+    model = build_model(spec(head=head, scale=0.5 if head == "harmonic" else None), CLASSES)
     module = ClassificationLoss(model, label_smoothing=0.1)
     images, targets = torch.randn(6, 3, 12, 12), torch.tensor([0, 1, 2, 3, 4, 6])
     loss, hits = module(images, targets)
@@ -155,7 +156,7 @@ def test_centers_start_on_the_class_means_of_what_the_untrained_model_sees() -> 
         (torch.randn(4, 3, 12, 12, generator=generator), torch.tensor(labels))
         for labels in ([0, 1, 2, 3], [0, 0, 5, 3])
     ]
-    step.start_centers(iter(batches), 2)
+    step.start_head(iter(batches), 2)
     with torch.no_grad():
         x_BD = torch.cat([features(twin, images) for images, _ in batches])
     labels_B = torch.cat([labels for _, labels in batches])
@@ -164,6 +165,28 @@ def test_centers_start_on_the_class_means_of_what_the_untrained_model_sees() -> 
         own = x_BD[labels_B == label]
         wanted = own.mean(0) if len(own) else twin.classifier[1].weight[label]  # 4 and 6 were not among them
         torch.testing.assert_close(centers[label], wanted.detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_head_finds_its_scale_before_the_first_step_and_uses_it_in_loss_and_predictions() -> None:
+    settings = spec(batch=4, micro_batch=4)
+    step = VisionStep(settings, CLASSES, ALONE)
+    images, targets = torch.randn(4, 3, 12, 12), torch.tensor([0, 1, 2, 3])
+    step.start_head(iter([(images, targets)]), 1)
+    head = step.model.classifier[1]
+    x_BD = features(build_model(settings, CLASSES), images)
+    wanted = matched_scale(head.exponent, head.in_features, length(x_BD), length(head.weight))
+    assert head.scale == wanted != 1
+    torch.testing.assert_close(step.logits(x_BD).log_softmax(1), head(x_BD).detach())
+    loss, _ = step._loss.head_loss(x_BD, targets)
+    torch.testing.assert_close(loss, head(x_BD, targets, reduction="sum"))
+
+
+@pytest.mark.parametrize(("fields", "scale"), [({"scale": 0.5}, 0.5), ({"softening": 1.0}, None)])
+def test_a_given_scale_stays_and_a_softening_has_none(fields: dict[str, Any], scale: float | None) -> None:
+    step = VisionStep(spec(batch=4, micro_batch=4, **fields), CLASSES, ALONE)
+    step.start_head(iter([(torch.randn(4, 3, 12, 12), torch.tensor([0, 1, 2, 3]))]), 1)
+    assert step.model.classifier[1].scale == scale
+    assert step._loss.head_loss.scale == (scale or 1.0)
 
 
 @pytest.mark.parametrize("zero", [True, False])

@@ -272,7 +272,7 @@ def test_centers_start_on_class_means_once(tmp_path: Path) -> None:
     """A run that goes on has learned better places for them."""
     settings = spec(center_start="means", epochs=1)
     with joined(settings, "cpu") as world:
-        fresh, plain = VisionRecipe(settings, world), VisionRecipe(spec(epochs=1), world)
+        fresh, plain = VisionRecipe(settings, world), VisionRecipe(spec(scale=1.0, epochs=1), world)
         training = Training(fresh, tmp_path / "run")
         Training(plain, tmp_path / "plain").close()
         start = fresh.model.classifier[1].centers.norm(dim=1).mean()

@@ -206,8 +206,8 @@ class Workbench:
         data = data.again(trainer)
         step = VisionStep(trainer, data.classes, World(0, 1, torch.device(self.device)))
         of_epoch, seconds, seen = data.order.steps_of_epoch, 0.0, {}
-        if trainer.center_start == "means":
-            step.start_centers(data.train(1), of_epoch)
+        if trainer.head == "harmonic":
+            step.start_head(data.train(1), of_epoch)
         losses, hits, batches = [], [], data.train(1)
         for epoch in range(1, trainer.epochs + 1):
             since, totals = time.perf_counter(), torch.zeros(3, dtype=torch.float64, device=self.device)

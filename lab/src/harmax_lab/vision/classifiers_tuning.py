@@ -194,7 +194,7 @@ def vision_spec(spec: ClassifierSpec, cell: ClassifierCell, setting: Setting) ->
     epochs = spec.of(cell.dataset, "tuning_epochs" if tuning else "epochs")
     own: dict[str, Any] = {"head": cell.head, "model": spec.model, "dtype": spec.dtype}
     if cell.head == HARMONIC:
-        own |= {"exponent": setting.exponent, "center_start": spec.center_start}
+        own |= {"exponent": setting.exponent, "center_start": spec.center_start, "scale": 1.0}
     else:
         own |= {"logit_scale": setting.scale}
     return VisionSpec(

@@ -171,6 +171,7 @@ def backbone_spec(head: str, spec: "LittleDataSpec", device: str) -> Any:
         head="harmonic" if harmonic else "linear",
         exponent=spec.backbone_exponent if harmonic else None,
         center_start="means" if harmonic else "linear",
+        scale=1.0 if harmonic else None,
         dataset="generated" if tiny else "tiny_imagenet32",
         epochs=spec.backbone_epochs,
         batch=spec.backbone_batch,

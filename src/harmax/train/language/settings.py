@@ -7,7 +7,7 @@ from typing import Any, Literal
 from harmax.errors import unknown
 from harmax.functional import check_softening, resolve_exponent
 from harmax.heads.scale import check_scale
-from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches
+from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches, known_scale
 
 HEADS = ("harmonic", "linear", "gaussian")
 
@@ -154,7 +154,8 @@ class PretrainSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that decides the numbers of step after step, as plain values."""
         fields = {name: value for name, value in asdict(self).items() if name not in FREE}
-        return {**fields, "betas": list(self.betas), "decay_steps": self.end_of_decay}
+        own = {"decay_steps": self.end_of_decay, "scale": known_scale(self.head, self.scale)}
+        return {**fields, "betas": list(self.betas), **own}
 
     def micro_batches(self, world: int) -> int:
         """Return how many micro-batches each of `world` processes computes per step."""

@@ -19,6 +19,7 @@ from harmax.errors import DamagedError, needs, unknown
 from harmax.files import read_json, write_json
 from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent
 from harmax.heads import HarmonicHead
+from harmax.heads.scale import check_scale
 from harmax.train.quiet import no_progress_bars
 from harmax.train.vision.settings import ARCHITECTURES, HEADS, VisionSpec
 
@@ -47,12 +48,14 @@ class HarmaxResNetConfig(ResNetConfig):
     head: str = "harmonic"
     exponent: float | int | None = None
     softening: float | int = 0.0
+    scale: float | int | None = None
     small_stem: bool = False
 
     def __post_init__(self, **settings: Any) -> None:
         if self.head not in HEADS:
             raise ValueError(unknown("head", self.head, HEADS))
         check_softening(self.softening)
+        check_scale(self.scale)
         super().__post_init__(**settings)
         resolve_exponent(self.exponent, self.features)
 
@@ -81,9 +84,8 @@ class HarmaxResNetForImageClassification(ResNetForImageClassification):
             stem.pooler = nn.Identity()
         if config.head == "harmonic":
             linear: Any = self.classifier[1]
-            self.classifier[1] = HarmonicHead(
-                config.features, linear.out_features, exponent=config.exponent, softening=config.softening, scale=1.0
-            )
+            settings: Any = {"exponent": config.exponent, "softening": config.softening, "scale": config.scale}
+            self.classifier[1] = HarmonicHead(config.features, linear.out_features, **settings)
 
 
 AutoConfig.register(HarmaxResNetConfig.model_type, HarmaxResNetConfig, exist_ok=True)
@@ -103,14 +105,13 @@ def build_model(spec: VisionSpec, classes: Sequence[str]) -> ResNetForImageClass
         linear = HarmaxResNetForImageClassification(HarmaxResNetConfig(head="linear", **stem, **sizes))
         if spec.head == "linear":
             return _started(linear, spec)
-        head: dict[str, Any] = dict(exponent=spec.exponent, softening=spec.softening)
-        model = HarmaxResNetForImageClassification(HarmaxResNetConfig(**head, **stem, **sizes))
-        weights = linear.state_dict()
-        del weights["classifier.1.bias"]
-        model.load_state_dict(weights)
+        settings: dict[str, Any] = dict(exponent=spec.exponent, softening=spec.softening, scale=spec.scale)
+        model = HarmaxResNetForImageClassification(HarmaxResNetConfig(**settings, **stem, **sizes))
+        model.resnet.load_state_dict(linear.resnet.state_dict())
+        head: Any = model.classifier[1]
+        head.weight.data.copy_(linear.classifier[1].weight)
         if spec.center_std is not None:
-            centers: Any = model.classifier[1]
-            centers.reset_parameters(std=spec.center_std)
+            head.reset_parameters(std=spec.center_std)
     return _started(model, spec)
 
 
@@ -144,6 +145,8 @@ class HeadLoss(nn.Module):
 
     sharpness: Tensor
     """The exponent of a harmonic head or the scale of a linear one. A tensor: one compiled graph serves all values."""
+    scale: Tensor
+    """The factor on the features of a harmonic head, a tensor likewise; see `follow_scale`."""
 
     def __init__(
         self, head: nn.Module, *, label_smoothing: float = 0.0, logit_scale: float = 1.0, impl: str = "auto"
@@ -152,6 +155,13 @@ class HeadLoss(nn.Module):
         self.head, self.label_smoothing, self.impl = head, label_smoothing, impl
         sharpness = float(head.exponent) if isinstance(head, HarmonicHead) else logit_scale
         self.register_buffer("sharpness", torch.tensor(sharpness), persistent=False)
+        self.register_buffer("scale", torch.ones(()), persistent=False)
+        self.follow_scale()
+
+    def follow_scale(self) -> None:
+        """Take over the scale that the head has found or loaded."""
+        if isinstance(self.head, HarmonicHead):
+            self.scale.fill_(self.head.scale or 1.0)
 
     def forward(self, x_BD: Tensor, targets_B: Tensor) -> tuple[Tensor, Tensor]:
         """Sum loss, float32, and hits, (1,) or (2,)."""
@@ -163,7 +173,7 @@ class HeadLoss(nn.Module):
         smoothing = self.label_smoothing
         if isinstance(self.head, HarmonicHead):
             loss, _, hit_B = harmonic_loss(
-                x_BD,
+                x_BD * self.scale,
                 self.head.weight,
                 targets_B,
                 exponent=self._exponent(self.head),
@@ -183,7 +193,8 @@ class HeadLoss(nn.Module):
         """Return the logits of features, (B, V), float32."""
         head = self.head
         if isinstance(head, HarmonicHead):
-            return harmonic_logits(x_BD, head.weight, exponent=self._exponent(head), softening=head.softening)
+            settings: Any = {"exponent": self._exponent(head), "softening": head.softening}
+            return harmonic_logits(x_BD * self.scale, head.weight, **settings)
         z_BV: Tensor = head(x_BD)
         return self.sharpness * z_BV.float()
 
@@ -252,7 +263,8 @@ def save_model(
 
     A linear head's scale goes into its weight and bias, so that the model alone has the trained probabilities.
     """
-    scaled = {name: logit_scale * weights[name] for name in weights if name.startswith("classifier.")}
+    own = ("classifier.1.weight", "classifier.1.bias") if logit_scale != 1 else ()
+    scaled = {name: logit_scale * weights[name] for name in own}
     with no_progress_bars():
         model.save_pretrained(folder, state_dict={**weights, **scaled})
     write_json(folder / PREPARATION, preparation._asdict())

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from harmax.errors import unknown
 from harmax.functional import check_softening, resolve_exponent
-from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches
+from harmax.heads.scale import check_scale
+from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches, known_scale
 
 HEADS = ("harmonic", "linear")
 STARTS = ("linear", "means")
@@ -38,6 +39,9 @@ FREE = (
     "keep",
 )
 
+# What checkpoints mean that were written before the field existed.
+MEANT_BEFORE = {"scale": 1.0}
+
 # Fields that --change-schedule may alter when resuming.
 ALTERABLE = ("lr", "schedule", "milestones", "warmup", "weight_decay")
 
@@ -57,6 +61,9 @@ class VisionSpec:
     """Exponent of the harmonic head. Default: the square root of the number of features."""
     softening: float = 0.0
     """Number added to the squared distance in the harmonic head."""
+    scale: float | None = None
+    """Factor on the features of the harmonic head. Default: the one that matches their length to that of the centers
+    before the first step, see HarmonicHead.find_scale. 1: features as they are."""
     logit_scale: float = 1.0
     """Factor on the logits of the linear head: a control, since an exponent scales logits too."""
     center_std: float | None = None
@@ -162,11 +169,11 @@ class VisionSpec:
         if self.center_std is not None and not 0 < self.center_std < math.inf:
             raise ValueError(f"`center_std` must be a positive number, got {self.center_std}; leave it out.")
         check_logit_scale(self.head, self.logit_scale)
-        own = (self.exponent, self.softening, self.center_std, self.center_start)
-        if self.head == "linear" and own != (None, 0, None, "linear"):
+        own = (self.exponent, self.softening, self.scale, self.center_std, self.center_start)
+        if self.head == "linear" and own != (None, 0, None, None, "linear"):
             raise ValueError(
-                "`exponent`, `softening`, `center_std` and `center_start` must go with the harmonic head, got the "
-                "linear one; leave them out."
+                "`exponent`, `softening`, `scale`, `center_std` and `center_start` must go with the harmonic head, got "
+                "the linear one; leave them out."
             )
         if self.center_std is not None and self.center_start != "linear":
             raise ValueError(
@@ -174,6 +181,7 @@ class VisionSpec:
             )
         resolve_exponent(self.exponent, self.features)
         check_softening(self.softening)
+        check_scale(self.scale)
 
     @property
     def features(self) -> int:
@@ -184,7 +192,7 @@ class VisionSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that decides the numbers of step after step, as plain values."""
         fields = {name: value for name, value in asdict(self).items() if name not in FREE}
-        return {**fields, "milestones": list(self.milestones)}
+        return {**fields, "milestones": list(self.milestones), "scale": known_scale(self.head, self.scale)}
 
     def micro_batches(self, world: int) -> int:
         """Return how many micro-batches each of `world` processes computes per step."""

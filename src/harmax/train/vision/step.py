@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from harmax.heads import HarmonicHead
 from harmax.kernels import auto
 from harmax.kernels.distance import direct_distances
 from harmax.train.checkpoint import training_tensors
@@ -105,31 +106,51 @@ class VisionStep:
         self.optimizer.zero_grad(set_to_none=True)
         return totals
 
-    @torch.no_grad()
-    def start_centers(self, batches: Batches, micro_batches: int) -> None:
-        """Move every center to the mean of its class's features before the first step, over all processes.
-
-        A class without images keeps its center.
+    def start_head(self, batches: Batches, micro_batches: int) -> None:
+        """Place the centers, or find the scale of the features, from training images before the first step.
 
         Args:
             batches: as for a step.
-            micro_batches: the largest number to use; fewer are used once there are `START_IMAGES` per class.
+            micro_batches: the largest number of them to use.
         """
         head: Any = self.model.classifier[1]
-        centers_VD: Tensor = head.weight
+        if self._spec.center_start == "means":
+            self._start_centers(head, batches, micro_batches)
+        elif isinstance(head, HarmonicHead) and head.wants_scale:
+            head.find_scale(self._first_features(next(batches)[0]))
+        self.follow_head()
+
+    def follow_head(self) -> None:
+        """Take over what the head has found or loaded, before the next step."""
+        self.model.classifier.eval().train()  # on the way a head looks at settings that a checkpoint wrote
+        self._loss.head_loss.follow_scale()
+
+    @torch.no_grad()
+    def _first_features(self, images: Tensor) -> Tensor:
+        with autocast(self._spec.dtype, self._world.device):
+            # Not the compiled call: a graph for a few batches without a backward pass is not worth compiling.
+            hidden = self.model.resnet.forward(images.contiguous(memory_format=self._layout))
+        return hidden.pooler_output.flatten(1)
+
+    @torch.no_grad()
+    def _start_centers(self, head: HarmonicHead, batches: Batches, micro_batches: int) -> None:
+        """Move every center to the mean of its class's features, over all processes, for `START_IMAGES` per class.
+
+        A class without images keeps its center. A scale that is not known becomes 1.
+        """
+        centers_VD = head.weight
         classes = len(centers_VD)
         enough = -(-START_IMAGES * classes // (self._spec.micro_batch * self._world.size))
         sums_VD = torch.zeros(centers_VD.shape, dtype=torch.float64, device=self._world.device)
         counts_V = torch.zeros(classes, dtype=torch.float64, device=self._world.device)
         for _ in range(min(micro_batches, enough)):
             images, targets_B = next(batches)
-            with autocast(self._spec.dtype, self._world.device):
-                # Not the compiled call: a graph for a few batches without a backward pass is not worth compiling.
-                hidden = self.model.resnet.forward(images.contiguous(memory_format=self._layout))
-            sums_VD.index_add_(0, targets_B, hidden.pooler_output.flatten(1).double())
+            sums_VD.index_add_(0, targets_B, self._first_features(images).double())
             counts_V += torch.bincount(targets_B, minlength=classes)
         sums_VD, counts_V = self._world.total(sums_VD), self._world.total(counts_V)
-        means_VD = sums_VD / counts_V.clamp(min=1)[:, None]
+        head.scale = head.scale or 1.0
+        head.write_settings()
+        means_VD = head.scale * sums_VD / counts_V.clamp(min=1)[:, None]
         centers_VD.copy_(torch.where(counts_V[:, None] > 0, means_VD, centers_VD.double()))
 
     @torch.no_grad()

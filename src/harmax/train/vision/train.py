@@ -20,7 +20,7 @@ from harmax.train.recipe import NonFiniteError, Recipe
 from harmax.train.vision.data import Batches, VisionData, open_images
 from harmax.train.vision.model import save_model
 from harmax.train.vision.schedule import learning_rate
-from harmax.train.vision.settings import ALTERABLE, VisionSpec
+from harmax.train.vision.settings import ALTERABLE, MEANT_BEFORE, VisionSpec
 from harmax.train.vision.step import VisionStep
 from harmax.train.world import World
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class VisionRecipe(Recipe):
     """A ResNet that learns to classify images: `data`, or else those that the specification names."""
 
-    task, alterable, logs_checkpoints = "vision", ALTERABLE, False
+    task, alterable, meant_before, logs_checkpoints = "vision", ALTERABLE, MEANT_BEFORE, False
     spec: VisionSpec
     step: VisionStep
     model: "ResNetForImageClassification"
@@ -61,12 +61,13 @@ class VisionRecipe(Recipe):
         self.model = self.step.model
 
     def start(self, position: dict[str, Any] | None) -> None:
-        """Place the centers on class means where the settings say so, or continue the sums of a checkpoint."""
+        """Fit a harmonic head to the first features, or continue the sums of a checkpoint."""
         if position is not None:
             self._keep([float(value) for value in position["sums"]])
-        elif self.spec.center_start == "means":
+            self.step.follow_head()
+        elif self.spec.head == "harmonic":
             micro_batches = self.data.order.steps_of_epoch * self.spec.micro_batches(self.world.size)
-            self.step.start_centers(self.data.train(1), micro_batches)
+            self.step.start_head(self.data.train(1), micro_batches)
 
     def update(self, step: int) -> float:
         """Take a step."""
