@@ -136,7 +136,7 @@ def test_too_few_runs_show_no_modes(results: Results) -> None:
 
 
 def test_a_short_run_decides_nothing() -> None:
-    short = replace(SPEC, mlp_epochs=400, transformer_epochs=30, permutation_epochs=30)
+    short = replace(SPEC, mlp_epochs=400, transformer_epochs=30)
     assert set(verdicts(like_the_authors(short), short).values()) == {NOT_DECIDED}
 
 

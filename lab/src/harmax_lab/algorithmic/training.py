@@ -11,6 +11,7 @@ import numpy as np
 
 from harmax.environment import cores
 from harmax.heads import LearnedExponent
+from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import POWERED, Settings
 from harmax_lab.ensemble import Ensemble, History, Job, Plan, fit_all
 from harmax_lab.ensemble.plan import CURVES
@@ -147,6 +148,8 @@ def snapshot_epochs(epochs: int, count: int) -> tuple[int, ...]:
     """
     if epochs < count:
         return tuple(range(epochs + 1))
+    if epochs > anchors.EPOCHS:  # where the authors' code ends
+        return tuple(sorted({*snapshot_epochs(anchors.EPOCHS, count - 1), epochs}))
     points = count - 1
     # Rounding makes the first ones fall together, so it takes some more.
     while len(found := np.unique(np.rint(np.geomspace(epochs, 1, points)).astype(int))) < count - 1:
