@@ -13,8 +13,8 @@ SEEDS = tuple(int(1000 * step / 19) for step in range(20))
 """The authors' 20 seeds: whole parts of 20 steps from 0 to 1000."""
 RUNS = len(SEEDS)
 EPOCHS, LONG_EPOCHS = 7000, 10_000
-"""The paper trains MLPs for EPOCHS and transformers for LONG_EPOCHS. The authors' code trains transformers for EPOCHS too,
-except on permutation composition."""
+"""The paper trains MLPs for EPOCHS and transformers for LONG_EPOCHS. The authors' code trains transformers for
+LONG_EPOCHS on permutation composition only."""
 
 LEAK = {"lattice": 0.11, "modular_addition": 0.56, "equivalence": 0.38, "genealogy": 0.87, "permutation": 0.0}
 """Share of test rows that are train rows too, train fraction 0.8."""
