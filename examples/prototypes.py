@@ -7,7 +7,7 @@ A small network on 8 x 8 digits, trained in an ordinary loop. Its centers are po
 cannot look at them, but one can look at the training images next to them. `harmax prototypes FOLDER` does this for a
 ResNet.
 
-Needs the extras `sklearn` (the data is inside the wheel: no download) and `figures` (the picture).
+    pip install "harmax[sklearn,figures]"                the data is inside the wheel of scikit-learn: no download
 """
 
 import argparse

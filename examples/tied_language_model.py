@@ -4,6 +4,8 @@
 
 The fused loss never makes the (tokens, vocabulary) matrix of logits when that is large, and gives the
 accuracy from the same pass.
+
+    pip install harmax
 """
 
 import argparse

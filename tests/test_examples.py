@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+TESTS = [Path(__file__), Path(__file__).parent / "tools/test_examples.py"]
 
 
 def test_digits(tmp_path):
@@ -45,5 +46,7 @@ def test_prototypes(tmp_path):
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_opens_with_how_to_run_it(path):
-    assert f"python examples/{path.name}" in path.read_text().split('"""')[1]
-    assert f"def test_{path.stem}(" in Path(__file__).read_text()
+    opening = path.read_text().split('"""')[1]
+    assert f"python examples/{path.name}" in opening
+    assert "pip install" in opening
+    assert any(f"def test_{path.stem}(" in tests.read_text() for tests in TESTS)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as Items
 from transformers import Trainer, TrainingArguments
 
+from harmax.heads.lora import lora_on_centers
 from harmax.hf import harmonize
 from hf.zoo import LENGTH, WORDS, batch, plain
 
@@ -125,6 +126,28 @@ def test_the_statistics_of_each_token_are_those_of_its_probabilities(temperature
     model.zero_grad()
     expected["entropy"][mask].sum().backward()
     torch.testing.assert_close(fused, model.lm_head.weight.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_the_gradient_of_the_entropy_is_that_of_centers_with_an_adapter():
+    config = peft.LoraConfig(target_modules=["q_proj", "lm_head"], init_lora_weights=False, task_type="CAUSAL_LM")
+    model = peft.get_peft_model(harmonic(), lora_on_centers(config)).train()
+    add_fused_lm_head(model.get_base_model(), outputs=ALL)
+    inputs = batch("llama")
+    mask = inputs["labels"][:, 1:] != -100
+    probabilities = torch.distributions.Categorical(logits=model(input_ids=inputs["input_ids"]).logits[:, :-1])
+    trained = [p for p in model.parameters() if p.requires_grad]
+    expected = torch.autograd.grad(probabilities.entropy()[mask].sum(), trained)
+    fused = torch.autograd.grad(model(**inputs, fused_lm_head=True).entropy.sum(), trained)
+    torch.testing.assert_close(fused, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_sft_refuses_an_adapter_on_the_head(tmp_path):
+    """TRL says so of every model, because its own fused head would not see the adapter."""
+    config = trl.SFTConfig(output_dir=str(tmp_path), **{**COMMON, "bf16": False})
+    rows = datasets.Dataset.from_list([{"input_ids": text} for text in TEXTS])
+    lora = lora_on_centers(peft.LoraConfig(target_modules=["lm_head"], task_type="CAUSAL_LM"))
+    with pytest.raises(ValueError, match="adapter to `lm_head` is not supported"):
+        trl.SFTTrainer(harmonic(), args=config, train_dataset=rows, processing_class=tokenizer(), peft_config=lora)
 
 
 def test_without_the_flag_the_model_is_as_before_and_copies_are_their_own():

@@ -1,5 +1,6 @@
 """Hardening in the Trainer of transformers."""
 
+import warnings
 from typing import Any
 
 from harmax.errors import needs
@@ -13,7 +14,8 @@ class HardeningCallback(TrainerCallback):
     """Takes the softening of a model from ``harmonize(model, match=True)`` to 0 while the Trainer trains it.
 
     To resume, load the model from the checkpoint (`AutoModelForCausalLM.from_pretrained(checkpoint)`), because its head
-    has gone some way by then; a model with other settings refuses the checkpoint.
+    has gone some way by then; a model with other settings refuses the checkpoint. An adapter of PEFT does not hold the
+    softening: merge it after this training, or harden first and adapt afterwards.
 
     Args:
         share: of the steps, after which the softening is 0.
@@ -33,6 +35,12 @@ class HardeningCallback(TrainerCallback):
         left = round(self.share * state.max_steps) - state.global_step
         head = model.harmonic_head
         self._hardening = Hardening(head, max(1, left)) if head.softening else None
+        if self._hardening is not None and getattr(model, "peft_config", None):
+            warnings.warn(
+                "the softening of the head must be saved with the model, got an adapter, which does not hold it; merge "
+                "it after this training (merge_and_unload) and save the model, or harden first and adapt afterwards.",
+                stacklevel=2,
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         """Go one step further."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 from torch import Tensor
 
-from harmax.functional import LossOutput, harmonic_log_probabilities, harmonic_loss
+from harmax.functional import LossOutput, harmonic_loss
 from harmax.heads.harmonic import ForwardSettings, HarmonicHead, HeadOptions, as_autocast_multiplies
 from harmax.heads.learnable import LearnedExponent
 
@@ -83,15 +83,11 @@ class TokenHead(HarmonicHead):
 
     def token_losses(self, input: Tensor, target: Tensor, temperature: float) -> LossOutput:
         """Return the loss of every position at a temperature, with statistics: p_j ~ d_j^(-n / temperature)."""
-        x, w_VD, kernel = self._at_temperature(input, temperature)
+        x, w_VD, kernel = self.at_temperature(input, temperature)
         return harmonic_loss(x, w_VD, target, **kernel, reduction="none", ignore_index=IGNORED, return_stats=True)
 
-    def log_probabilities(self, input: Tensor, temperature: float) -> Tensor:
-        """Return log-probabilities at a temperature, (..., V)."""
-        x, w_VD, kernel = self._at_temperature(input, temperature)
-        return harmonic_log_probabilities(x, w_VD, **kernel)
-
-    def _at_temperature(self, input: Tensor, temperature: float) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    def at_temperature(self, input: Tensor, temperature: float) -> tuple[Tensor, Tensor, dict[str, Any]]:
+        """Return what the loss is computed from: features, centers, and settings with the prior."""
         if self.wants_scale and self.training:
             self._look_at_first_batch(input)
         weight_VD, prior_V = self._classes()

@@ -62,9 +62,8 @@ class HarmonicModel(Base):
 
     @property
     def harmonic_head(self) -> TokenHead:
-        """The head."""
-        head: Any = self.get_submodule(self.harmonic_head_path)
-        return head
+        """The head, also where PEFT has put a layer of its own around it."""
+        return within(self.get_submodule(self.harmonic_head_path))
 
     def _take_head(self) -> None:
         """Replace the Linear at the end by a head with the settings of the configuration, and write these back."""
@@ -206,6 +205,16 @@ class HarmonicModel(Base):
 
     def _check_inputs(self, options: dict[str, Any]) -> None:
         """Refuse inputs that a model would take without an error."""
+
+
+def within(module: Any) -> TokenHead:
+    """Return the head that computes when a module is called: the module itself, or one inside a layer of PEFT."""
+    if hasattr(module, "get_base_layer"):  # an adapter changes its centers
+        return module.get_base_layer()
+    if hasattr(module, "original_module"):  # `modules_to_save` trains a copy of it
+        active = [] if module.disable_adapters else module.active_adapters
+        return module.modules_to_save[active[0]] if active else module.original_module
+    return module
 
 
 def has_read_file() -> bool:

@@ -8,6 +8,7 @@ Shape suffixes: B sequences, T positions, V tokens. Leading dimensions are free.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from harmax.functional import harmonic_log_probabilities
 from harmax.hf.head import IGNORED, TokenHead
 from harmax.hf.labels import check_labels, following
 
@@ -52,16 +54,20 @@ class TokenStatistics(NamedTuple):
 
     def _from_all(self, head: TokenHead, x_BD: Tensor) -> Tensor:
         """Return `FROM_ALL` of each row, (B, 3), from one block of rows at a time."""
+        x_BD, w_VD, kernel = head.at_temperature(x_BD, self.temperature)
+        # The blocks are computed again for the gradient. By then an adapter has given the head its own centers back.
+        block = functools.partial(from_all, w_VD=w_VD, **kernel)
         size = max(1, BLOCK // head.out_features)
-        blocks = [checkpoint(self._block, head, x, use_reentrant=False) for x in x_BD.split(size)]
-        return torch.cat(blocks)
+        return torch.cat([checkpoint(block, x, use_reentrant=False) for x in x_BD.split(size)])
 
-    def _block(self, head: TokenHead, x_BD: Tensor) -> Tensor:
-        log_p_BV = head.log_probabilities(x_BD, self.temperature)
-        entropy_B = -(log_p_BV.exp() * log_p_BV).sum(-1)
-        with torch.no_grad():
-            others = (2 * log_p_BV).logsumexp(-1), log_p_BV.mean(-1)
-        return torch.stack([entropy_B, *others], -1)
+
+def from_all(x_BD: Tensor, w_VD: Tensor, **kernel: Any) -> Tensor:
+    """Return `FROM_ALL` of each row, (B, 3)."""
+    log_p_BV = harmonic_log_probabilities(x_BD, w_VD, **kernel)
+    entropy_B = -(log_p_BV.exp() * log_p_BV).sum(-1)
+    with torch.no_grad():
+        others = (2 * log_p_BV).logsumexp(-1), log_p_BV.mean(-1)
+    return torch.stack([entropy_B, *others], -1)
 
 
 class FusedHead:
