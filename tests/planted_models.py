@@ -13,7 +13,7 @@ TOKENS, FEATURES = 260, 12
 TASKS = {
     "capitalize": [(str(a), str(b)) for a, b in PAIRS[:40]],
     "antonym": [(str(a), str(b)) for a, b in PAIRS[40:70]],
-    "synonym": [(str(a), str(b)) for a, b in PAIRS[70:]],
+    "present-past": [(str(a), str(b)) for a, b in PAIRS[70:]],
 }
 
 

@@ -110,6 +110,14 @@ def new_figure(width: float, height: float) -> "Figure":
     return figure
 
 
+def headline(figure: "Figure", title: str, handles: Sequence["Line2D"] = ()) -> None:
+    """Write above all panels what a figure shows. A legend goes below them, where it cannot cover the title."""
+    figure.suptitle(title)
+    if handles:
+        columns = len(handles) if len(handles) <= 5 else -(-len(handles) // 2)
+        figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
+
+
 def class_color(index: int) -> str:
     """Return the color of a class."""
     return CLASS_COLORS[index % len(CLASS_COLORS)]

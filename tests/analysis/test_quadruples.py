@@ -8,11 +8,13 @@ from harmax.analysis import (
     bootstrap_interval,
     compare_losses,
     empirical_cdf,
+    interval_over_pairs,
     median_interval,
     null_quadruples,
     parallelogram_loss,
     parallelogram_space,
     sample_quadruples,
+    weighted_quantiles,
 )
 from harmax.analysis.quadruples import KEEP
 from planted_words import GAUSSIAN_MEDIAN, PAIRS
@@ -106,6 +108,26 @@ def test_intervals_over_pairs_cover_the_truth_and_those_over_quadruples_do_not()
             covered[kind] += interval.low <= GAUSSIAN_MEDIAN <= interval.high
     assert covered["pairs"] >= 53
     assert covered["quadruples"] <= 40
+
+
+def test_any_statistic_has_an_interval_over_pairs() -> None:
+    quadruples = sample_quadruples(PAIRS, 600)
+    losses = np.random.default_rng(0).exponential(size=600)
+    found = interval_over_pairs(lambda weights: weighted_quantiles(weights, losses, 0.5), quadruples, draws=200)
+    plain = median_interval(losses, quadruples, draws=200)
+    np.testing.assert_allclose(found, plain, rtol=0.02)  # that one takes the mean of the two middle losses
+    share = interval_over_pairs(lambda weights: weights @ (losses < 0.1) / weights.sum(1), quadruples, draws=200)
+    assert share.estimate == (losses < 0.1).mean()
+    assert share.low < share.estimate < share.high
+
+
+def test_weighted_quantiles_are_those_of_repeated_values() -> None:
+    generator = np.random.default_rng(0)
+    values, weights = generator.normal(size=30), generator.integers(0, 4, size=(5, 30))
+    for level in (0.05, 0.5, 0.99):
+        found = weighted_quantiles(weights, values, level)
+        for one, counts in zip(found, weights, strict=True):
+            assert one == np.quantile(np.repeat(values, counts), level, method="inverted_cdf")
 
 
 def test_quadruples_that_share_nothing_are_a_bootstrap_like_any() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harmax.analysis import SETTINGS
+from harmax.analysis import SETTINGS, parallelogram_shape
 from harmax.data.folder import find_data
 from harmax.hf import from_gpt2
 from harmax.inspect import embedding_of, measure_embedding
@@ -44,10 +44,16 @@ def test_stored_numbers_agree_with_one_another(near: Arrays) -> None:
         np.testing.assert_allclose(quantiles[0, 0, [0, 50, 100]], np.quantile(losses, [0, 0.5, 1]), rtol=1e-5)
         assert counts.tolist() == [300, len(words), 2 * len(words)]
         ranked, plane = (near[f"parallelograms/{task}/ranked_{k}"] for k in ("losses", "plane"))
-        np.testing.assert_allclose(ranked, np.sort(losses)[[0, 1, 2, 148, 149, 150, -3, -2, -1]].reshape(3, SHOWN))
+        middle = round((300 - SHOWN) / 2) + np.arange(SHOWN)
+        places = np.concatenate([np.arange(SHOWN), middle, np.arange(-SHOWN, 0)])
+        np.testing.assert_allclose(ranked, np.sort(losses)[places].reshape(3, SHOWN))
         # In the picture's units the gap is the loss.
         gaps = np.linalg.norm(plane[:, :, 0] - plane[:, :, 1] - plane[:, :, 2] + plane[:, :, 3], axis=-1)
         np.testing.assert_allclose(gaps, ranked, rtol=1e-3, atol=1e-6)
+        # What is ranked first has the shape that is stored of it.
+        best = parallelogram_shape(*plane[0].transpose(1, 0, 2).astype(float))
+        stored = near[f"parallelograms/{task}/shapes"][np.argsort(losses, kind="stable")[:SHOWN]]
+        np.testing.assert_allclose(stored, np.stack(best, axis=1), atol=2e-3)
         shown = from_text_array(near[f"parallelograms/{task}/ranked_words"])
         assert np.array(shown).astype(int).tolist() == near[f"parallelograms/{task}/ranked_tokens"].tolist()
 

@@ -34,7 +34,7 @@ def test_figures_carry_the_models_names(two: list[MeasuredModel]) -> None:
 
 def test_steps_are_of_another_task_if_capitals_were_not_measured(two: list[MeasuredModel]) -> None:
     with house_style():
-        assert "synonym_steps" in draw_measured(two[:1], ["synonym"], [0])
+        assert "present-past_steps" in draw_measured(two[:1], ["present-past"], [0])
 
 
 def test_three_models_are_not_drawn(two: list[MeasuredModel]) -> None:

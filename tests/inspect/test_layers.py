@@ -83,3 +83,35 @@ def test_mean_cosine_is_over_pairs_of_different_steps() -> None:
     assert mean_cosine(np.eye(5)).estimate == pytest.approx(0, abs=1e-9)
     assert mean_cosine(np.concatenate([steps, np.zeros((3, 4))])).estimate == pytest.approx(expected, abs=1e-9)
     assert np.isnan(mean_cosine(steps[:2]).estimate)
+
+
+def test_partners_that_fall_together_are_found_near_and_others_far() -> None:
+    x_VD = planted(0.0)
+    for first, second in TASKS["capitalize"]:
+        x_VD[int(second)] = x_VD[int(first)] + 1e-3
+    arrays = states_of(with_embedding(tiny(), x_VD))
+    together, apart = (np.median(arrays[f"layers/{task}/0/partners"], axis=0) for task in ("capitalize", "antonym"))
+    assert together[0] < 0.01 * together[1]
+    assert apart[0] > 0.3 * apart[1]
+    assert arrays["layers/capitalize/single"].all()
+    assert arrays["layers/capitalize/0/partners"].shape == (len(TASKS["capitalize"]), 2)
+
+
+def test_partners_are_shuffled_among_pairs_of_their_kind() -> None:
+    same_end = [("7", "7"), ("201+9", "9"), ("201+9", "202+9")]
+    mixed = {"capitalize": [*TASKS["capitalize"][:10], ("201+0", "201+1"), ("202+2", "203+4"), *same_end]}
+    arrays = states_of(with_embedding(tiny(), planted(0.3)), pairs=mixed)
+    single, partners = arrays["layers/capitalize/single"], arrays["layers/capitalize/0/partners"]
+    assert single.tolist() == [True] * 10 + [False] * 2  # without pairs that end in the same token
+    assert np.isfinite(partners).all()
+    alone = states_of(with_embedding(tiny(), planted(0.3)), pairs={"capitalize": [*mixed["capitalize"][:11]]})
+    assert np.isnan(alone["layers/capitalize/0/partners"]).tolist() == [[False, False]] * 10 + [[False, True]]
+
+
+def test_the_unit_of_distances_is_the_spread_of_the_tokens() -> None:
+    models = [with_embedding(tiny(), scale * planted(0.3)) for scale in (1, 10)]
+    for model in models:
+        model.transformer.wpe.weight.data.zero_()  # what is added to the tokens does not grow with them
+    one, ten = map(states_of, models)
+    for what in ("losses", "partners"):
+        np.testing.assert_allclose(one[f"layers/antonym/0/{what}"], ten[f"layers/antonym/0/{what}"], rtol=1e-3)

@@ -5,7 +5,7 @@
     groups.py          subgroups of S_n and their cosets
     clusters.py        silhouettes, and the cosets that points cluster by
     quadruples.py      quadruples of word pairs, a null for them, and intervals that allow for shared words
-    parallelograms.py  whether quadruples are parallelograms, under 32 settings
+    parallelograms.py  whether quadruples are parallelograms, under 32 settings, and their shape
     centers.py         token centers: neighbors, lengths, directions
     calibration.py     whether the confidence of a classifier matches its accuracy
     outliers.py        whether a classifier recognizes unknown images, and what abstaining gains
@@ -76,9 +76,11 @@ from harmax.analysis.parallelograms import (
     PAPER_SETTING,
     SETTINGS,
     ParallelogramSetting,
+    ParallelogramShape,
     ParallelogramSpace,
     RankedQuadruples,
     parallelogram_loss,
+    parallelogram_shape,
     parallelogram_space,
     ranked_quadruples,
 )
@@ -88,9 +90,11 @@ from harmax.analysis.quadruples import (
     Quadruples,
     compare_losses,
     empirical_cdf,
+    interval_over_pairs,
     median_interval,
     null_quadruples,
     sample_quadruples,
+    weighted_quantiles,
 )
 from harmax.analysis.statistics import (
     Interval,
@@ -124,6 +128,7 @@ __all__ = [
     "NeuralCollapse",
     "PairedDifference",
     "ParallelogramSetting",
+    "ParallelogramShape",
     "ParallelogramSpace",
     "Quadruples",
     "RankedQuadruples",
@@ -156,6 +161,7 @@ __all__ = [
     "grokking_gaps",
     "grouping",
     "holm",
+    "interval_over_pairs",
     "lattice_fit",
     "left_cosets",
     "max_softmax",
@@ -169,6 +175,7 @@ __all__ = [
     "null_quadruples",
     "paired_difference",
     "parallelogram_loss",
+    "parallelogram_shape",
     "parallelogram_space",
     "participation_ratio",
     "pca",
@@ -187,4 +194,5 @@ __all__ = [
     "token_norms",
     "tree_distances",
     "tree_fit",
+    "weighted_quantiles",
 ]

@@ -77,12 +77,7 @@ def parallelogram_loss(a: Any, b: Any, c: Any, d: Any, scale: Any, *, squared: b
     >>> parallelogram_loss([[0.0, 0.0]], [[1.0, 0.0]], [[0.0, 2.0]], [[1.0, 5.0]], scale=2.0)
     array([1.5])
     """
-    corners = [checked_points(corner, least=1) for corner in (a, b, c, d)]
-    if len({corner.shape for corner in corners}) > 1:
-        raise ValueError(
-            f"`a`, `b`, `c` and `d` must have one shape, got {', '.join(str(corner.shape) for corner in corners)}; "
-            "pass one row per quadruple."
-        )
+    corners = _corners(a, b, c, d)
     sigma = np.asarray(scale, dtype=np.float64)
     gap_Q = np.linalg.norm((corners[0] + corners[3]) - (corners[1] + corners[2]), axis=1)
     if sigma.shape not in ((), gap_Q.shape):
@@ -98,6 +93,58 @@ def parallelogram_loss(a: Any, b: Any, c: Any, d: Any, scale: Any, *, squared: b
         )
     loss = np.divide(gap_Q, sigma, out=np.zeros_like(gap_Q), where=np.broadcast_to(sigma > 0, gap_Q.shape))
     return np.square(loss) if squared else loss
+
+
+def _corners(*points: Any) -> list[np.ndarray]:
+    corners = [checked_points(corner, least=1) for corner in points]
+    if len({corner.shape for corner in corners}) > 1:
+        raise ValueError(
+            f"`a`, `b`, `c` and `d` must have one shape, got {', '.join(str(corner.shape) for corner in corners)}; "
+            "pass one row per quadruple."
+        )
+    return corners
+
+
+class ParallelogramShape(NamedTuple):
+    """What quadruples look like as parallelograms, whatever their size, place and direction; each (Q,)."""
+
+    sine: np.ndarray
+    """Area divided by the product of two neighboring sides, the sine of their angle: 1 for a rectangle, 0 if flat."""
+    width: np.ndarray
+    """Smaller extent divided by the larger one: 1 for a square, 0 if flat. A long thin rectangle is nearly flat."""
+
+
+def parallelogram_shape(a: Any, b: Any, c: Any, d: Any) -> ParallelogramShape:
+    r"""Return the shape of the parallelogram next to each quadruple. Its sides are the means of opposite sides,
+
+    .. math:: u = \frac{(b - a) + (d - c)}{2}, \qquad v = \frac{(c - a) + (d - b)}{2}.
+
+    The extents are the singular values of (u, v). A quadruple with a side of length 0 is flat.
+
+    Args:
+        a: first words of the first pairs, (Q, R).
+        b: second words of the first pairs, (Q, R).
+        c: first words of the second pairs, (Q, R).
+        d: second words of the second pairs, (Q, R).
+
+    >>> found = parallelogram_shape([[0.0, 0.0]], [[3.0, 0.0]], [[0.0, 1.0]], [[3.0, 1.0]])
+    >>> found.sine.round(6), found.width.round(6)
+    (array([1.]), array([0.333333]))
+    """
+    a_QR, b_QR, c_QR, d_QR = _corners(a, b, c, d)
+    u_QR, v_QR = (b_QR - a_QR + d_QR - c_QR) / 2, (c_QR - a_QR + d_QR - b_QR) / 2
+    u_Q, v_Q = (np.linalg.norm(side, axis=1) for side in (u_QR, v_QR))
+    along_QR = u_QR / np.where(u_Q > 0, u_Q, 1)[:, None]
+    height_Q = np.linalg.norm(v_QR - (v_QR * along_QR).sum(1, keepdims=True) * along_QR, axis=1)
+    area_Q, squares_Q = u_Q * height_Q, u_Q**2 + v_Q**2
+    # The singular values have this product and this sum of squares.
+    larger_Q = (squares_Q + np.sqrt(np.maximum(squares_Q**2 - 4 * area_Q**2, 0))) / 2
+
+    def share(part_Q: np.ndarray, whole_Q: np.ndarray) -> np.ndarray:
+        whole = np.where((whole_Q > 0) & (u_Q > 0) & (v_Q > 0), whole_Q, np.inf)
+        return np.minimum(part_Q / whole, 1.0)
+
+    return ParallelogramShape(share(height_Q, v_Q), share(area_Q, larger_Q))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +172,10 @@ class ParallelogramSpace:
         corners_Q4R = self.coordinates(quadruples.tokens, setting)
         a, b, c, d = corners_Q4R.transpose(1, 0, 2)
         return parallelogram_loss(a, b, c, d, self._scale(corners_Q4R, setting), squared=squared)
+
+    def shapes(self, quadruples: Quadruples, setting: ParallelogramSetting = PAPER_SETTING) -> ParallelogramShape:
+        """Return the shape of each quadruple along the setting's components."""
+        return parallelogram_shape(*self.coordinates(quadruples.tokens, setting).transpose(1, 0, 2))
 
     def _scale(self, corners_Q4R: np.ndarray, setting: ParallelogramSetting) -> Any:
         if setting.scale == "quadruple":

@@ -167,10 +167,40 @@ def median_interval(losses: Any, quadruples: Quadruples, *, draws: int = 1000, s
     >>> print(median_interval([1.0, 1.0, 1.0, 1.0, 1.0, 1.0], quadruples))
     1 [1, 1]
     """
-    found = _checked_losses("losses", losses, quadruples)
-    order = _sorted(found)
-    medians = [_weighted_medians(weights, *order) for weights in _weights(quadruples, draws, seed)]
-    return _interval(float(np.median(found)), np.concatenate(medians))
+    order = _sorted(_checked_losses("losses", losses, quadruples))
+    return interval_over_pairs(lambda weights: _weighted_medians(weights, *order), quadruples, draws=draws, seed=seed)
+
+
+def interval_over_pairs(
+    statistic: Callable[[np.ndarray], np.ndarray], quadruples: Quadruples, *, draws: int = 1000, seed: int = 0
+) -> Interval:
+    """Return a statistic of quadruples and its 95 % bootstrap interval, which resamples the pairs.
+
+    Args:
+        statistic: returns one number per draw, (B,), from the weight of each quadruple in each draw, (B, Q).
+        quadruples: the quadruples.
+        draws: number of bootstrap draws.
+        seed: seed of the draws.
+
+    >>> quadruples = sample_quadruples([[1, 2], [3, 4], [5, 6], [7, 8]])
+    >>> losses = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    >>> interval_over_pairs(lambda weights: weighted_quantiles(weights, losses, 0.5), quadruples).estimate
+    3.0
+    """
+    drawn = [statistic(weights) for weights in _weights(quadruples, draws, seed)]
+    return _interval(float(statistic(np.ones((1, len(quadruples.tokens))))[0]), np.concatenate(drawn))
+
+
+def weighted_quantiles(weights_BQ: np.ndarray, values_Q: np.ndarray, level: float) -> np.ndarray:
+    """Return, for each row of weights, the least value up to which at least a share `level` of the weight lies, (B,).
+
+    >>> weighted_quantiles(np.array([[1, 1, 1, 1], [0, 0, 0, 1]]), np.array([3.0, 1.0, 2.0, 9.0]), 0.5)
+    array([2., 9.])
+    """
+    order, ordered = _sorted(values_Q)
+    up_to_BQ = np.cumsum(weights_BQ[:, order], axis=1)
+    places_B = (up_to_BQ < level * up_to_BQ[:, -1:]).sum(1)
+    return ordered[np.minimum(places_B, len(ordered) - 1)]
 
 
 class LossComparison(NamedTuple):

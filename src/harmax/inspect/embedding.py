@@ -8,6 +8,7 @@
     parallelograms/<task>/counts        (3,) int32: number of quadruples, of distinct word pairs, of distinct tokens
     parallelograms/<task>/against_null  (5, 3) float32: `LossComparison` of losses and null
     parallelograms/<task>/quantiles     (2, 32, 101) float32: losses and null under each of `SETTINGS`
+    parallelograms/<task>/shapes        (Q, 2) float16: `ParallelogramShape` of each quadruple, in the paper's plane
     parallelograms/<task>/ranked_losses (3, N) float32: of the best, the median and the worst quadruples
     parallelograms/<task>/ranked_plane  (3, N, 4, 2) float32: their corners along two components, in units of sigma
     parallelograms/<task>/ranked_tokens (3, N, 4) int32
@@ -19,7 +20,7 @@
     centers/neighbors/tokens            (24, 5) int32
     centers/neighbors/words             each query and the texts of those tokens
 
-Twelve tasks of 10,000 quadruples take less than 2.2 MiB.
+Twelve tasks of 10,000 quadruples take less than 2.7 MiB.
 """
 
 # V tokens, D features, R components, P word pairs, Q quadruples, N shown ones
@@ -61,7 +62,7 @@ Pairs = Mapping[str, Sequence[tuple[str, str]]]
 MEASURE, CENTERS = "parallelograms", "centers"
 RANKS = {"best": 0.0, "median": 0.5, "worst": 1.0}
 """Which quadruples are kept for figures: names, and quantiles in the ranking by loss."""
-SHOWN = 3  # quadruples per rank
+SHOWN = 5  # quadruples per rank
 LEVELS = np.linspace(0, 1, 101)
 NEIGHBORS = 5
 _ASKED = """
@@ -126,6 +127,7 @@ def measure_embedding(
         space = parallelogram_space(x_VD, drawn.real.tokens, fitted=fitted)
         found = {**count_quadruples(drawn.real), **measure_losses(space, drawn), **_rank(space, drawn.real, words)}
         found["quantiles"] = _quantiles(space, drawn)
+        found["shapes"] = np.stack(space.shapes(drawn.real), axis=1).astype(np.float16)
         arrays |= _under(f"{MEASURE}/{task}", found)
     progress(1.0)
     return arrays

@@ -12,13 +12,17 @@ for words of one token only.
     layers/<task>/pairs               (Q, 2) int32, as in embedding.py
     layers/<task>/counts              (3,) int32: number of quadruples, of distinct word pairs, of distinct words
     layers/<task>/one_token           (2, Q) bool: whether all four words have one token, for quadruples and null
+    layers/<task>/single              (P,) bool: whether both words of a pair have one token; pairs whose words end in
+                                      the same token are left out, because their states are near in any model
     layers/<task>/shown_words         the pairs to draw, as text
     layers/<task>/<k>/losses, null, against_null    as in embedding.py
     layers/<task>/<k>/cosine          (2, 2, 3) float32: all pairs, pairs of one-token words; as they are, shuffled;
                                       mean cosine between the steps of two pairs, and its 95 % interval over pairs
+    layers/<task>/<k>/partners        (P, 2) float32: how far a pair's words lie apart in the paper's plane, in units of
+                                      sigma; and its first word from the second word of another pair of its kind
     layers/<task>/<k>/shown_plane     (N, 2, 2) float32: both words of the pairs to draw, in units of sigma
 
-A layer of twelve tasks takes about 1 MiB. The arrays that all layers share take another 1.2 MiB.
+A layer of twelve tasks takes about 1.2 MiB. The arrays that all layers share take another 1.2 MiB.
 """
 
 # V tokens, W words, T tokens of a word, D features, P pairs, Q quadruples, N shown pairs, B draws
@@ -88,14 +92,16 @@ def measure_layers(
     tasks, sequences = _spell(pairs, encoding, vocabulary)
     progress(0.0, "every token, and every word, alone in the model")
     states = {layer: (x, _fit(x, vocabulary)) for layer, x in last_states(model, sequences, layers, device).items()}
+    ends = np.array([tokens[-1] for tokens in sequences])
     found: dict[str, np.ndarray] = {}
     for done, (task, pairs_P2) in enumerate(tasks.items()):
         progress((1 + done) / (1 + len(tasks)), f"layers, {task}")
         drawn = draw_quadruples(pairs_P2, quadruples, seed)
-        alone_P = (pairs_P2 < vocabulary).all(1)
+        alone_P, different_P = (pairs_P2 < vocabulary).all(1), np.diff(ends[pairs_P2], axis=1)[:, 0] != 0
         shown_N = _choose(pairs_P2, alone_P, seed)
         measured = count_quadruples(drawn.real)
         measured["one_token"] = np.stack([(one.tokens < vocabulary).all(1) for one in drawn])
+        measured["single"] = alone_P[different_P]
         measured["shown_words"] = to_text_array([list(pairs[task][row]) for row in shown_N])
         for layer, (x_WD, fitted) in states.items():
             space = parallelogram_space(x_WD, drawn.real.tokens, fitted=fitted)
@@ -103,7 +109,9 @@ def measure_layers(
             cosines = [_cosines(x_WD, pairs_P2[kept], seed) for kept in (np.ones_like(alone_P), alone_P)]
             measured |= {f"{layer}/{what}": array for what, array in measure_losses(space, drawn).items()}
             measured[f"{layer}/cosine"] = np.array(cosines)
-            measured[f"{layer}/shown_plane"] = (space.coordinates(pairs_P2[shown_N]) / sigma).astype(np.float32)
+            plane_P22 = (space.coordinates(pairs_P2) / sigma).astype(np.float32)
+            measured[f"{layer}/partners"] = _distances(plane_P22[different_P], alone_P[different_P], seed)
+            measured[f"{layer}/shown_plane"] = plane_P22[shown_N]
         found |= {f"{MEASURE}/{task}/{what}": array for what, array in measured.items()}
     progress(1.0)
     return found
@@ -199,6 +207,21 @@ def _cosines(x_WD: np.ndarray, pairs_P2: np.ndarray, seed: int) -> np.ndarray:
     return np.array(
         [mean_cosine(x_WD[second] - x_WD[different_P2[:, 0]], seed=seed) for second in seconds], dtype=np.float32
     )
+
+
+def _distances(plane_P22: np.ndarray, alone_P: np.ndarray, seed: int) -> np.ndarray:
+    """Return the distance of each pair's words, and of its first word from the second of another pair, (P, 2).
+
+    Words of one token lie apart from others, so the other pair is of the same kind. Without one there is NaN.
+    """
+    own_P = np.arange(len(plane_P22))
+    other_P = own_P.copy()
+    for kind in (alone_P, ~alone_P):
+        rows = np.random.default_rng(seed).permutation(own_P[kind])
+        other_P[rows] = np.roll(rows, 1)
+    apart = np.stack([np.linalg.norm(plane_P22[:, 0] - plane_P22[rows, 1], axis=1) for rows in (own_P, other_P)], 1)
+    apart[other_P == own_P, 1] = np.nan
+    return apart
 
 
 def _choose(pairs_P2: np.ndarray, alone_P: np.ndarray, seed: int) -> np.ndarray:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import Interval
-from harmax.figures import line_handle, mark_handle, new_figure, spaced
+from harmax.analysis import Interval, parallelogram_shape
+from harmax.figures import headline, line_handle, mark_handle, new_figure, spaced
 from harmax.inspect.embedding import CENTERS, LEVELS, MEASURE, RANKS, Arrays, comparison, from_text_array
 from harmax.inspect.layers import MEASURE as LAYERS
 
@@ -38,7 +38,7 @@ def _colors(models: Sequence[LabeledModel]) -> dict[str, str]:
 def draw_distributions(models: Sequence[LabeledModel], tasks: Sequence[str]) -> "Figure":
     """Draw one panel per task: the distributions of every model's losses, and of its shuffled pairs' losses."""
     rows = math.ceil(len(tasks) / 4)
-    figure = new_figure(11, 0.7 + 2.35 * rows)
+    figure = new_figure(11, 1.1 + 2.35 * rows)
     grid = figure.subplots(rows, min(len(tasks), 4), sharey=True, squeeze=False)
     for axes, task in zip(grid.flat, tasks, strict=False):
         reach = 0.0
@@ -60,7 +60,7 @@ def draw_distributions(models: Sequence[LabeledModel], tasks: Sequence[str]) -> 
         for name, color in _colors(models).items()
         for word, line in (("", "-"), (", shuffled pairs", NULL_LINE))
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    headline(figure, "How close word pairs come to parallelograms, task by task", handles)
     return figure
 
 
@@ -74,7 +74,8 @@ def draw_ranked(models: Sequence[LabeledModel], tasks: Sequence[str], rank: str)
     """
     count, place = len(models), list(RANKS).index(rank)
     rows = math.ceil(len(tasks) / 2)
-    figure = new_figure(11, 0.5 + 11 / (2 * count) * rows * 1.02)
+    figure = new_figure(11, 0.9 + 11 / (2 * count) * rows * 1.02)
+    figure.suptitle(f"The {rank} quadruple of each task by its parallelogram loss")
     grid = figure.subplots(rows, 2 * count, squeeze=False)
     panels = grid.reshape(2 * rows, count)
     for line, task in zip(panels, tasks, strict=False):
@@ -92,7 +93,32 @@ def draw_ranked(models: Sequence[LabeledModel], tasks: Sequence[str], rank: str)
     return figure
 
 
-def _draw_quadrilateral(axes: "Axes", corners_42: np.ndarray, words: Sequence[str], color: str) -> None:
+def draw_shapes(models: Sequence[LabeledModel], task: str) -> "Figure":
+    """Draw a task's best quadruples, best first, one row per model; below each its loss and its shape."""
+    shown = [model.arrays[f"{MEASURE}/{task}/ranked_plane"][0] for model in models]
+    columns = max(map(len, shown))
+    figure = new_figure(11, 0.5 + 2.6 * len(models))
+    figure.suptitle(f"The best parallelograms of {task}, best on the left")
+    grid = figure.subplots(len(models), columns, squeeze=False)
+    for line, model, planes in zip(grid, models, shown, strict=True):
+        losses, texts = (model.arrays[f"{MEASURE}/{task}/ranked_{what}"] for what in ("losses", "words"))
+        shapes = parallelogram_shape(*planes.transpose(1, 0, 2))
+        words = from_text_array(texts)[0]
+        for place, (axes, corners) in enumerate(zip(line, planes, strict=False)):
+            _draw_quadrilateral(axes, corners, words[place], model.color, scale=1.3)
+            sine, width = (values[place] for values in shapes)
+            numbers = f"loss {losses[0, place]:.2g}\narea / sides {sine:.2f}\nwidth / length {width:.2f}"
+            axes.set_xlabel(numbers, fontsize=9)
+        line[0].set_ylabel(model.name, fontweight="bold", color=model.color)
+        for axes in line[len(planes) :]:
+            axes.axis("off")
+    return figure
+
+
+def _draw_quadrilateral(
+    axes: "Axes", corners_42: np.ndarray, words: Sequence[str], color: str, *, scale: float = 1.0
+) -> None:
+    """Draw four words and what they lack to a parallelogram; `scale` is the size of letters, relative to the panel."""
     a, b, c, d = corners_42.astype(float)
     closed = b + c - a
     everything = np.stack([a, b, c, d, closed])
@@ -108,12 +134,12 @@ def _draw_quadrilateral(axes: "Axes", corners_42: np.ndarray, words: Sequence[st
     axes.tick_params(labelsize=7)
     axes.locator_params(nbins=4)
     drawn = (np.concatenate([*sides, everything.repeat(10, axis=0)]) - low) / width
-    _put_labels(axes, (everything[:4] - low) / width, words, drawn, letter=0.03, row=0.07)
+    _put_labels(axes, (everything[:4] - low) / width, words, drawn, letter=0.03 * scale, row=0.07 * scale)
 
 
 def draw_token_centers(models: Sequence[LabeledModel]) -> "Figure":
     """Draw the quantiles of the tokens' lengths, and the variance that the principal components explain."""
-    figure = new_figure(9, 3.4)
+    figure = new_figure(9, 4.0)
     lengths, variance = figure.subplots(1, 2)
     longest = 0.0
     for model in models:
@@ -131,28 +157,33 @@ def draw_token_centers(models: Sequence[LabeledModel]) -> "Figure":
     variance.set(xscale="log", ylim=(0, 103))
     variance.set_xticks([1, 2, 10, 100], labels=["1", "2", "10", "100"])
     handles = [line_handle(*named) for named in _colors(models).items()]
-    figure.legend(handles=handles, loc="outside upper center", ncols=4)
+    headline(figure, "The cloud of all token centers: lengths and dimensions", handles)
     return figure
 
 
 def draw_steps(models: Sequence[LabeledModel], task: str, layers: Sequence[int]) -> "Figure":
     """Draw the steps of a task's word pairs as arrows: one row per layer, models side by side."""
-    figure = new_figure(5.2 * len(models), 0.4 + 5.1 * len(layers))
+    figure = new_figure(5.2 * len(models), 0.8 + 5.1 * len(layers))
+    figure.suptitle(f"From the first to the second word of a pair: {task}")
     grid = figure.subplots(len(layers), len(models), squeeze=False)
     for line, layer in zip(grid, layers, strict=True):
         for axes, model in zip(line, models, strict=True):
             place = f"{LAYERS}/{task}"
             words = [pair[0] for pair in from_text_array(model.arrays[f"{place}/shown_words"])]
-            every, alone = (_shown_cosine(rows) for rows in model.arrays[f"{place}/{layer}/cosine"])
+            cosine, shuffled = model.arrays[f"{place}/{layer}/cosine"][0, :, 0]
             _draw_arrows(axes, model.arrays[f"{place}/{layer}/shown_plane"], words, model.color)
-            axes.set_title(f"{model.name}, layer {layer}\nmean cosine {every}; one token each {alone}")
+            distance = _shown_distance(model.arrays[f"{place}/{layer}/partners"])
+            axes.set_title(f"{model.name}, layer {layer}\n{distance}mean cosine {cosine:.2f} (shuffled {shuffled:.2f})")
             axes.set_xlabel("first component, in units of the spread")
         line[0].set_ylabel("second component")
     return figure
 
 
-def _shown_cosine(both: np.ndarray) -> str:
-    return f"{both[0, 0]:.2f} ({both[1, 0]:.2f})" if np.isfinite(both).all() else "unknown"
+def _shown_distance(partners_P2: np.ndarray) -> str:
+    if not np.isfinite(partners_P2[:, 1]).any():
+        return ""
+    own, other = np.nanmedian(partners_P2, axis=0)
+    return f"distance / shuffled {own / other:.2f}; "
 
 
 def _draw_arrows(axes: "Axes", plane_N22: np.ndarray, words: Sequence[str], color: str) -> None:
@@ -168,7 +199,7 @@ def _draw_arrows(axes: "Axes", plane_N22: np.ndarray, words: Sequence[str], colo
 
 def draw_layer_tasks(models: Sequence[LabeledModel], tasks: Sequence[str], layers: Sequence[int]) -> "Figure":
     """Draw one row of panels per layer: median losses and mean cosines, one line per task."""
-    figure = new_figure(9.5, (0.8 + 0.36 * len(tasks)) * len(layers) + 0.5)
+    figure = new_figure(9.5, (0.8 + 0.36 * len(tasks)) * len(layers) + 1.0)
     grid = figure.subplots(len(layers), 2, squeeze=False, sharey=True)
     for (losses, cosines), layer in zip(grid, layers, strict=True):
         for shift, model in zip(np.linspace(-0.19, 0.19, len(models)), models, strict=True):
@@ -189,7 +220,7 @@ def draw_layer_tasks(models: Sequence[LabeledModel], tasks: Sequence[str], layer
         for name, color in _colors(models).items()
         for words, face in (("", None), (", shuffled pairs", "white"))
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+    headline(figure, "Word pairs in the layers: parallelograms and parallel steps", handles)
     return figure
 
 
