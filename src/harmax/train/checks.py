@@ -21,6 +21,13 @@ def check_not_negative(spec: Any, *names: str) -> None:
             )
 
 
+def check_positive(spec: Any, *names: str) -> None:
+    """Refuse a field that is not a positive, finite number."""
+    for name in names:
+        if not 0 < getattr(spec, name) < math.inf:
+            raise ValueError(f"`{name}` must be a positive, finite number, got {getattr(spec, name)}; leave it out.")
+
+
 def check_logit_scale(head: str, scale: float) -> None:
     """Refuse a scale that is not positive, and any scale for a head that has an exponent instead."""
     if not 0 < scale < math.inf:

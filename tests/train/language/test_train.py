@@ -96,7 +96,8 @@ def test_all_arms_start_from_the_same_weights(tied: bool) -> None:
 def test_decay_acts_on_matrices_and_on_centers_if_wanted(tied: bool, decay_centers: bool) -> None:
     settings = spec(tied=tied, decay_centers=decay_centers, learn_exponent=True)
     model = build_model(settings)
-    decayed, others = (group["params"] for group in parameter_groups(model, settings))
+    groups = {group["weight_decay"]: group["params"] for group in parameter_groups(model, settings)}
+    decayed, others = groups[settings.weight_decay], groups[0.0]
     of = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
     names = {of[id(parameter)] for parameter in decayed}
     assert len(decayed) + len(others) == len(list(model.parameters()))

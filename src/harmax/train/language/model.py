@@ -45,6 +45,7 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
             model: GPT2LMHeadModel = GaussianGPT2LMHeadModel(GaussianGPT2Config(**sizes, logit_scale=spec.logit_scale))
         else:
             model = GPT2LMHeadModel(GPT2Config(**sizes))
+        _set_start(model, spec)
         if spec.head == "harmonic":
             return from_gpt2(
                 model,
@@ -56,6 +57,14 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
             ).train()
         model.resize_token_embeddings(math.ceil(spec.vocab / ROWS_MULTIPLE) * ROWS_MULTIPLE, mean_resizing=False)
     return model.train()
+
+
+@torch.no_grad()
+def _set_start(model: GPT2LMHeadModel, spec: PretrainSpec) -> None:
+    """Set the lengths of features and centers at the start."""
+    model.transformer.ln_f.weight.mul_(spec.norm_gain)
+    if spec.center_std is not None:
+        model.lm_head.weight.mul_(spec.center_std / model.config.initializer_range)
 
 
 class NextTokenLoss(nn.Module):

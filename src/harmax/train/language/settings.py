@@ -7,7 +7,14 @@ from typing import Any, Literal
 from harmax.errors import unknown
 from harmax.functional import check_softening, resolve_exponent
 from harmax.heads.scale import check_scale
-from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches, known_scale
+from harmax.train.checks import (
+    check_least,
+    check_logit_scale,
+    check_not_negative,
+    check_positive,
+    count_micro_batches,
+    known_scale,
+)
 
 HEADS = ("harmonic", "linear", "gaussian")
 
@@ -27,10 +34,10 @@ FREE = (
 )
 
 # What checkpoints mean that were written before the field existed.
-MEANT_BEFORE = {"scale": 1.0}
+MEANT_BEFORE = {"scale": 1.0, "norm_gain": 1.0, "center_lr": 1.0}
 
 # Fields that --change-schedule may alter when resuming.
-ALTERABLE = ("lr", "min_lr", "warmup", "decay_steps", "betas", "weight_decay", "clip")
+ALTERABLE = ("lr", "min_lr", "warmup", "decay_steps", "betas", "weight_decay", "clip", "center_lr")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +62,10 @@ class PretrainSpec:
     scale: float | None = None
     """Factor on the features of the harmonic head. Default: the one that matches their length to that of the centers at
     the start, see HarmonicHead.find_scale. 1: features as they are."""
+    norm_gain: float = 1.0
+    """Gain of the last norm at the start. Below 1 it shortens the features of any head, and training can change it."""
+    center_std: float | None = None
+    """Standard deviation of the head's matrix at the start, and of the embedding if tied. Default: 0.02."""
     tied: bool = True
     """Use one matrix for the embedding and the head."""
 
@@ -92,6 +103,8 @@ class PretrainSpec:
     """AdamW's decay rates of the two moments."""
     weight_decay: float = 0.1
     """AdamW's weight decay. It acts on matrices only, never on biases and norms."""
+    center_lr: float = 1.0
+    """Factor on the learning rate of the head's matrix, and of the embedding if tied."""
     decay_centers: bool = True
     """Let weight decay also act on the head's matrix, and on the embedding if tied."""
     clip: float = 1.0
@@ -122,6 +135,7 @@ class PretrainSpec:
         least |= {"steps": 1, "warmup": 0, "seed": 0, "log_every": 1, "evaluate_every": 0, "evaluation_sequences": 1}
         check_least(self, {**least, "checkpoint_every": 1, "keep": 1})
         check_not_negative(self, "weight_decay", "min_lr")
+        check_positive(self, "norm_gain", "center_lr", *(("center_std",) if self.center_std is not None else ()))
         if not self.clip >= 0:
             raise ValueError(f"`clip` must not be negative, got {self.clip}; 0 turns it off.")
         if not self.lr >= self.min_lr or not self.lr > 0:

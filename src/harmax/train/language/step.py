@@ -51,7 +51,7 @@ class LanguageStep:
         """
         spec, world = self._spec, self._world
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         total = torch.zeros((), dtype=torch.float64, device=world.device)
         # Engines average over processes; wanted is the sum over all tokens, divided by their number.
         share = world.size / (spec.sequences * spec.context)
@@ -97,18 +97,20 @@ class LanguageStep:
 
 
 def parameter_groups(model: nn.Module, spec: PretrainSpec) -> list[dict[str, object]]:
-    """Split the parameters of a GPT-2: decay acts on matrices, and on the centers where the settings say so."""
+    """Split the parameters of a GPT-2 by decay, which acts on matrices, and by the factor on the learning rate.
+
+    The centers decay where the settings say so, and have a factor of their own.
+    """
     centers = model.get_parameter("lm_head.weight")
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         decays = parameter.ndim >= 2 and (spec.decay_centers or parameter is not centers)
-        (decayed if decays else others).append(parameter)
-    return [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        factor = spec.center_lr if parameter is centers else 1.0
+        groups.setdefault((spec.weight_decay if decays else 0.0, factor), []).append(parameter)
+    return [{"params": own, "weight_decay": decay, "factor": factor} for (decay, factor), own in groups.items()]
 
 
 def make_optimizer(model: nn.Module, spec: PretrainSpec, device: torch.device) -> torch.optim.AdamW:
     """Return AdamW over a model whose parameters stay where they are."""
-    groups = parameter_groups(model, spec)
     fused = device.type == "cuda"
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=spec.lr, betas=spec.betas, fused=fused)
+    return torch.optim.AdamW(parameter_groups(model, spec), lr=spec.lr, betas=spec.betas, fused=fused)
