@@ -1,9 +1,9 @@
 """Train a harmonic head on 8 x 8 digits in an ordinary loop, and look at its weights: they are digits.
 
-    python examples/digits.py                     writes digits.svg
-    python examples/digits.py --output out.png    any format matplotlib knows
+python examples/digits.py                     writes digits.svg
+python examples/digits.py --output out.png    any format matplotlib knows
 
-    pip install "harmax[sklearn,figures]"         the data is inside the wheel of scikit-learn: no download
+pip install "harmax[sklearn,figures]"         the data is inside the wheel of scikit-learn: no download
 """
 
 import argparse
