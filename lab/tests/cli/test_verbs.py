@@ -68,7 +68,7 @@ def add_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         EXPERIMENTS,
         "toy_view",
-        view(whole, **words),
+        view(whole, **words, measure=whole.measure),
     )
 
 
@@ -102,7 +102,7 @@ def test_run_prints_verdicts_on_stdout_and_progress_on_stderr(tmp_path: Path, ca
     assert main(["run", "toy_cases", "--folder", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("toy_cases (quick): 3 of 3 cells done, 0 failed\n")
-    assert "not decided     norm_grows: " in printed.out
+    assert "not decided     norms_of_case_2: " in printed.out
     assert "toy_cases: 3 of 3 cells (100%)" in printed.err
     assert "3 of 3 cells (100%)" not in printed.out
 
@@ -209,7 +209,7 @@ def test_a_mistyped_data_folder_stops_nothing_that_needs_none(
     printed = capsys.readouterr()
     toy, one_layer = json.loads(printed.out)
     assert toy["cells"] == {"smoke": 3, "quick": 3, "full": 3}
-    assert one_layer["cells"] == {"smoke": 18, "quick": None, "full": None}
+    assert one_layer["cells"] == {"smoke": 20, "quick": None, "full": None}
     assert printed.err.startswith("harmax: `HARMAX_DATA` must name a folder")
     assert printed.err.count("\n") == 1
     assert main(["doctor"]) == 0

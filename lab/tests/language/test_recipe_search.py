@@ -1,0 +1,69 @@
+"""The search for a recipe trains real models, holds tokens out, and goes on from its table."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harmax.data.text import TokenShards
+from harmax.train.language.text import generate_shards
+from harmax_lab.kit.search import read_table
+from harmax_lab.language import recipe_search
+from harmax_lab.language.recipe_search import FAMILIES, SIZES, hold_out, search
+
+SPACES = {name: family.space for name, family in FAMILIES.items()}
+
+
+def test_a_search_trains_every_family_equally_and_goes_on_from_its_table(tmp_path: Path) -> None:
+    said: list[str] = []
+    few = iter(range(5))
+    search(
+        "smoke",
+        tmp_path / "t.csv",
+        device="cpu",
+        wants_more=lambda: next(few, None) is not None,
+        report=lambda t: said.append(t.family),
+    )
+    assert len(read_table(tmp_path / "t.csv", SPACES)) == len(said) == 5
+    trials = search("smoke", tmp_path / "t.csv", device="cpu")
+    rounds = SIZES["smoke"].rounds
+    for name in FAMILIES:
+        own = [trial for trial in trials if trial.family == name]
+        assert (len(own), sum(trial.steps for trial in own)) == (rounds.runs, rounds.budget)
+        assert all(trial.loss is not None and trial.loss > 0 for trial in own)
+    assert len({trial.loss for trial in trials}) > len(trials) / 2
+
+
+def test_the_same_settings_give_the_same_loss(tmp_path: Path) -> None:
+    generate_shards(tmp_path, vocab=64)
+    trial = search("smoke", tmp_path / "t.csv", device="cpu", wants_more=iter([True, False]).__next__)[0]
+    size = SIZES["smoke"].training
+    again, _ = recipe_search.train(size, tmp_path / "t-tokens", trial, "cpu")
+    assert again == trial.loss
+    other, _ = recipe_search.train(size, tmp_path / "t-tokens", replace(trial, steps=40), "cpu")
+    assert other != again
+
+
+def test_a_run_that_diverges_has_an_infinite_loss(tmp_path: Path) -> None:
+    generate_shards(tmp_path / "tokens", vocab=64)
+    trial = search("smoke", tmp_path / "t.csv", device="cpu", wants_more=iter([True, False]).__next__)[0]
+    wild = replace(trial, steps=60, settings={**trial.settings, "lr": 1e30})
+    loss, notes = recipe_search.train(SIZES["smoke"].training, tmp_path / "tokens", wild, "cpu")
+    assert loss == math.inf
+    assert notes["diverged_at"] > 0
+
+
+def test_held_out_tokens_are_the_last_ones_and_are_not_trained_on(tmp_path: Path) -> None:
+    generate_shards(tmp_path / "corpus", vocab=64)
+    whole = np.fromfile(tmp_path / "corpus/train-00000.bin", "<u2")
+    hold_out(tmp_path / "corpus", tmp_path / "tuning", 5000)
+    train, judge = (TokenShards(tmp_path / "tuning", split) for split in ("train", "val"))
+    train.verify()
+    judge.verify()
+    assert (train.tokens, judge.tokens) == (len(whole) - 5000, 5000)
+    assert np.array_equal(np.fromfile(tmp_path / "tuning/val-held-out.bin", "<u2"), whole[-5000:])
+    hold_out(tmp_path / "corpus", tmp_path / "tuning", 5000)  # it is there
+    with pytest.raises(ValueError, match="`count` must be below"):
+        hold_out(tmp_path / "corpus", tmp_path / "other", 10**9)
