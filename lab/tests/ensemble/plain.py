@@ -31,7 +31,7 @@ def fit_plain(model: nn.Module, split: Split, plan: Plan, seed: int) -> dict[str
         betas=plan.betas,
         eps=plan.epsilon,
     )
-    graded = WithLoss(model)
+    graded = WithLoss(model, exact=plan.exact)
     updates = torch.zeros((), dtype=model.get_parameter("embedding").dtype)
     curves: dict[str, list[float]] = {name: [] for name in CURVES}
     for epoch in range(plan.longest):

@@ -27,7 +27,7 @@ from harmax_lab.losses import LOSSES, LossHead
 from harmax_lab.models import MODELS
 
 PLAIN: dict[str, Any] = {}
-DIFFERENT = {"penalty": 0.5, "dropout_in_tests": True, "batch_size": 13}
+DIFFERENT = {"penalty": 0.5, "dropout_in_tests": True, "batch_size": 13, "exact": True}
 
 
 def assert_each_as_alone(ensemble: Ensemble, plan: Plan) -> None:

@@ -137,7 +137,20 @@ LOGITS: dict[str, Logit] = {
     "infonce": lambda x, p, j, c, o: biased(direction([entry.detach() for entry in x]), p, j),
     "contrastive": lambda x, p, j, c, o: biased([entry.detach() for entry in x], p, j),
     "center": lambda x, p, j, c, o: biased(x, p, j),
+    "contrastive_authors": lambda x, p, j, c, o: torch.zeros((), dtype=x[0].dtype),  # all of it is in EXTRAS
+    "spherical_authors": lambda x, p, j, c, o: spherical_of_logs(x, p, j, o),
 }  # fmt: skip
+
+
+def logs(x: Vector, p: Parameters, o: Options) -> list[Tensor]:
+    """Log-probabilities of the harmonic head, as the authors' code has them: from shares of powers of distances."""
+    n = o.get("exponent", root(x)) / 2
+    shares = [(distance(x, row) ** 2 + o.get("softening", 0.0)) ** -n for row in p["weight"]]
+    return [torch.log(share / sum(shares)) for share in shares]
+
+
+def spherical_of_logs(x: Vector, p: Parameters, j: int, o: Options) -> Tensor:
+    return torch.log(direction(logs(x, p, o))[j] ** 2 + o.get("epsilon", 1e-4))
 
 
 def supcon(x: Sequence[Vector], y: Sequence[int], o: Options) -> Tensor:
@@ -170,6 +183,19 @@ def contrastive(x: Sequence[Vector], y: Sequence[int], o: Options) -> Tensor:
     return sum(losses) / len(losses)
 
 
+def contrastive_of_logs(x: Sequence[Vector], y: Sequence[int], p: Parameters, o: Options) -> Tensor:
+    vectors, rows = [logs(row, p, o) for row in x], range(len(x))
+    pull = push = torch.zeros((), dtype=x[0].dtype)
+    for i, a in ((i, a) for i in rows for a in rows if i != a):
+        d = distance(vectors[i], vectors[a])
+        short = o.get("margin", 1.0) - d
+        pull = pull + d * d if y[i] == y[a] else pull
+        push = push + short * short if y[i] != y[a] and short > 0 else push
+    alike = sum(y[i] == y[a] for i in rows for a in rows if i != a)
+    # loss_by_formula adds the cross-entropy of logits of 0.
+    return pull / alike + push / (len(x) ** 2 - alike) - math.log(len(p["weight"]))
+
+
 def center(x: Sequence[Vector], y: Sequence[int], p: Parameters, o: Options) -> Tensor:
     pulls = [0.5 * distance(row, p["centers"][c]) ** 2 for row, c in zip(x, y, strict=True)]
     return o.get("pull", 0.003) * sum(pulls) / len(pulls)
@@ -180,6 +206,7 @@ EXTRAS: dict[str, Callable[[Sequence[Vector], Sequence[int], Parameters, Options
     "infonce": lambda x, y, p, o: infonce(x, y, o),
     "contrastive": lambda x, y, p, o: contrastive(x, y, o),
     "center": center,
+    "contrastive_authors": contrastive_of_logs,
 }
 
 

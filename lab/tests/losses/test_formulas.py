@@ -26,6 +26,8 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
     "infonce": [{}, {"temperature": 0.7, "bias": True}],
     "contrastive": [{}, {"margin": 3.0, "bias": True}],
     "center": [{}, {"pull": 2.0, "bias": True}],
+    "contrastive_authors": [{}, {"exponent": 2.0, "softening": 1e-4, "margin": 3.0}],
+    "spherical_authors": [{}, {"exponent": 2.0, "softening": 1e-4, "epsilon": 0.5}],
 }
 CASES = [(name, options) for name in LOSSES for options in OPTIONS.get(name, [{}])]
 
@@ -166,3 +168,22 @@ def test_a_read_out_does_not_train_the_features_nor_pairs_the_read_out() -> None
             head.weight.mul_(-3)
         (after,) = torch.autograd.grad(training_loss(head, x, y), x)
         torch.testing.assert_close(before, after)
+
+
+def test_spherical_loss_on_log_probabilities_makes_the_right_class_the_least_probable() -> None:
+    head = LOSSES["spherical_authors"](2, 4, exponent=2.0, dtype=torch.float64)
+    with torch.no_grad():
+        head.weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]))
+    near, far = torch.tensor([[0.9, 0.0], [-0.9, 0.0]], dtype=torch.float64)
+    losses = [training_loss(head, x[None], torch.tensor([0])) for x in (near, far)]
+    assert head(near).argmax() == 0
+    assert losses[0] > 3 * losses[1]
+
+
+def test_contrastive_loss_on_log_probabilities_does_not_know_which_class_is_which() -> None:
+    head, x, y, _ = problem("contrastive_authors", {})
+    renamed = torch.tensor([5, 3, 1, 2, 0, 4])[y]
+    torch.testing.assert_close(training_loss(head, x, y), training_loss(head, x, renamed))
+    moved = y.clone()
+    moved[0] = 3
+    assert not torch.isclose(training_loss(head, x, y), training_loss(head, x, moved))

@@ -35,6 +35,8 @@ class Plan:
     epsilon: float = 1e-8
     penalty: float = 0.0
     """Factor of the authors' embedding penalty: the mean over dimensions of the root mean square over tokens."""
+    exact: bool = False
+    """Whether to train with `harmax_lab.losses.base.exact_cross_entropy`. It matters once the loss is below 1e-6."""
     dropout_in_tests: bool = False
     """Whether dropout stays on in tests, as in the authors' code."""
     snapshots: Sequence[int] = ()

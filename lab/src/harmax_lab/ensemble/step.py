@@ -74,7 +74,7 @@ def make_functions(model: nn.Module, plan: Plan, *, padded: bool) -> Functions[C
         plan: how to train.
         padded: whether some runs have fewer classes than the model. Classes that a run does not have never win.
     """
-    model = WithLoss(copy.deepcopy(model))
+    model = WithLoss(copy.deepcopy(model), exact=plan.exact)
     names = [name for name, _ in model.named_parameters()]
     exponents = [] if plan.exponent is None else exponent_names(model)
     if exponents:

@@ -85,6 +85,22 @@ class LossHead(RivalHead):
         """
         return None
 
+    def loss(
+        self,
+        features: Tensor,
+        target: Tensor,
+        *,
+        present: Tensor | None,
+        classes: Tensor | None,
+        step: Tensor | None,
+        exact: bool,
+    ) -> Tensor:
+        """Loss that is minimized, 0-d; the arguments are those of `training_loss`."""
+        z_BV = real_classes(self.training_logits(features, target, step), classes)
+        loss = mean_cross_entropy(z_BV, target, present, exact=exact)
+        extra = self.extra_loss(features, target, torch.ones_like(target) if present is None else present)
+        return loss if extra is None else loss + extra
+
 
 def training_loss(
     head: nn.Module,
@@ -94,6 +110,7 @@ def training_loss(
     present: Tensor | None = None,
     classes: Tensor | None = None,
     step: Tensor | None = None,
+    exact: bool = False,
 ) -> Tensor:
     """Return the loss that a head is trained with, 0-d: the mean over rows, or over pairs of rows.
 
@@ -104,6 +121,7 @@ def training_loss(
         present: 1 or True for rows that count, 0 for padding, (B,); None: all count.
         classes: number of real classes, 0-d; the rest of V is padding. None: all are real.
         step: updates so far, 0-d, for losses that change over the training; None: long after the start.
+        exact: whether the cross-entropy is `exact_cross_entropy`.
 
     >>> from harmax_lab.losses import LOSSES
     >>> head = LOSSES["cosface"](2, 2, scale=10, margin=0.5)
@@ -115,11 +133,8 @@ def training_loss(
     [[10.0, 0.0]]
     """
     if not isinstance(head, LossHead):
-        return mean_cross_entropy(real_classes(head(features), classes), target, present)
-    z_BV = real_classes(head.training_logits(features, target, step), classes)
-    loss = mean_cross_entropy(z_BV, target, present)
-    extra = head.extra_loss(features, target, torch.ones_like(target) if present is None else present)
-    return loss if extra is None else loss + extra
+        return mean_cross_entropy(real_classes(head(features), classes), target, present, exact=exact)
+    return head.loss(features, target, present=present, classes=classes, step=step, exact=exact)
 
 
 def real_classes(logits: Tensor, classes: Tensor | None) -> Tensor:
@@ -130,11 +145,32 @@ def real_classes(logits: Tensor, classes: Tensor | None) -> Tensor:
     return torch.where(inside_V, logits, -torch.inf)
 
 
-def mean_cross_entropy(logits: Tensor, target: Tensor, present: Tensor | None = None) -> Tensor:
+def exact_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    r"""Cross-entropy of each row, (B,), with a gradient that is right however small the loss is.
+
+    .. math:: -\log p_t = \log(1 + \sum_{j \ne t} e^{z_j - z_t})
+
+    The usual gradient at the true class is p_t - 1. In float32 that is a multiple of 6e-8, and 0 once the loss is
+    below 3e-8: the true class stops to pull while the others still push.
+
+    >>> logits, target = torch.tensor([[20.0, 0.0]], requires_grad=True), torch.tensor([0])
+    >>> torch.autograd.grad(F.cross_entropy(logits, target), logits)[0].tolist()[0][0]
+    0.0
+    >>> torch.autograd.grad(exact_cross_entropy(logits, target).sum(), logits)[0].tolist()[0][0]
+    -2.06115369216775e-09
+    """
+    own_BV = is_target(target, logits.shape[-1])
+    true_B1 = torch.where(own_BV, logits, 0.0).sum(-1, keepdim=True)
+    return F.softplus(torch.where(own_BV, -torch.inf, logits - true_B1).logsumexp(-1))
+
+
+def mean_cross_entropy(logits: Tensor, target: Tensor, present: Tensor | None = None, *, exact: bool = False) -> Tensor:
     """Mean cross-entropy over the rows that count, 0-d; 0 where there are none."""
-    if present is None:
+    if present is None and not exact:
         return F.cross_entropy(logits, target)
-    loss_B = F.cross_entropy(logits, target, reduction="none")
+    loss_B = exact_cross_entropy(logits, target) if exact else F.cross_entropy(logits, target, reduction="none")
+    if present is None:
+        return loss_B.mean()
     # A padded row must not count even where its loss is infinite.
     return torch.where(present > 0, loss_B, 0.0).sum() / present.sum().clamp(min=1)
 
@@ -145,6 +181,7 @@ class WithLoss(nn.Module):
     Args:
         model: at most one of its modules may be a `LossHead`; the loss sees the features that enter this head. Without
             one the loss is the cross-entropy of the model's logits.
+        exact: whether to train with `exact_cross_entropy`.
 
     >>> from harmax_lab.losses import LOSSES
     >>> model = WithLoss(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), LOSSES["arcface"](3, 5)))
@@ -153,12 +190,12 @@ class WithLoss(nn.Module):
     (torch.Size([8, 5]), torch.Size([]))
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, exact: bool = False) -> None:
         super().__init__()
         names = [name for name, module in model.named_modules() if isinstance(module, LossHead)]
         if len(names) > 1:
             raise ValueError(f"`model` must have at most one head with a loss of its own, got {names}; keep one.")
-        self.model = model
+        self.model, self.exact = model, exact
         self.head_name = names[0] if names else None
 
     def forward(
@@ -179,7 +216,7 @@ class WithLoss(nn.Module):
         """
         if self.head_name is None or testing:
             z_BV = real_classes(self.model(*inputs), classes)
-            return z_BV, mean_cross_entropy(z_BV, target, present)
+            return z_BV, mean_cross_entropy(z_BV, target, present, exact=self.exact and not testing)
         head, seen = self.model.get_submodule(self.head_name), list[Tensor]()
         hook = head.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
         try:
@@ -188,7 +225,8 @@ class WithLoss(nn.Module):
             hook.remove()
         if len(seen) != 1:
             raise ValueError(f"`model` must call its head once, got {len(seen)} calls; train one head on one input.")
-        loss = training_loss(head, seen[0], target, present=present, classes=classes, step=step)
+        options: dict[str, Any] = {"present": present, "classes": classes, "step": step, "exact": self.exact}
+        loss = training_loss(head, seen[0], target, **options)
         return z_BV, loss
 
 
