@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from harmax_lab.algorithmic.anchors import EXPLAINED_VARIANCE, GROKKING, LEAK, REACHED
+from harmax_lab.algorithmic.anchors import EPOCHS, EXPLAINED_VARIANCE, GROKKING, LEAK, REACHED
 from harmax_lab.algorithmic.runs import AlgorithmicSpec, cells
 from harmax_lab.algorithmic.training import CURVES, RunCell, task_of
 from harmax_lab.kit.store import CellResult
@@ -13,14 +13,15 @@ FLAT = 16
 
 
 def embedding(cell: RunCell, share: float) -> np.ndarray:
-    """Return snapshots (2, K, 16) of which the last has a share of its variance in two components."""
+    """Return snapshots (3, K, 16), of which the last two have a share of their variance in two components."""
     count = len(task_of(cell).shown)
     generator = np.random.default_rng(cell.seed)
     cloud = generator.normal(size=(count, FLAT))
     directions = np.linalg.qr(cloud - cloud.mean(0))[0]
     rest = max(1 - share, 0.0) / (FLAT - 2)
     variances = np.array([0.6 * share, 0.4 * share] + [rest] * (FLAT - 2))
-    return np.stack([generator.normal(size=(count, FLAT)), directions * np.sqrt(variances)]).astype(np.float32)
+    end = directions * np.sqrt(variances)
+    return np.stack([generator.normal(size=(count, FLAT)), end, end]).astype(np.float32)
 
 
 def rise(epochs: int, at: float) -> np.ndarray:
@@ -38,7 +39,7 @@ def planted(
     share_of_leak = LEAK[cell.task] if cell.protocol == "authors" else 0.0
     return CellResult(
         curves={**losses, **accuracy},
-        arrays={"embedding": embedding(cell, share), "snapshot_epoch": np.array([0, epochs])},
+        arrays={"embedding": embedding(cell, share), "snapshot_epoch": np.array([0, min(EPOCHS, epochs), epochs])},
         metrics={
             "diverged_at": None,
             **rows,

@@ -15,7 +15,10 @@ WIDTH = 16
 
 
 def ideal(structure: Structure, generator: np.random.Generator, subgroup: str = "Klein four V4") -> np.ndarray:
-    """Return a perfect embedding (K, D) of a structure, turned at random: of variance 1 a token."""
+    """Return a perfect embedding (K, D) of a structure, turned at random: of variance 1 per token.
+
+    `subgroup` is the kind of subgroup by whose cosets permutations cluster; "tower" draws a tree as a tower.
+    """
     values = structure.values
     if structure.kind == "lattice":
         points = values.astype(float)
@@ -24,6 +27,9 @@ def ideal(structure: Structure, generator: np.random.Generator, subgroup: str = 
         points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     elif structure.kind == "classes":
         points = np.eye(int(values.max()) + 1)[values]
+    elif subgroup == "tower":
+        across = np.concatenate([np.linspace(-1, 1, count) for count in np.unique(values, return_counts=True)[1]])
+        points = np.stack([values.astype(float), across * (1 + values)], axis=1)
     elif structure.kind == "tree":
         steps = tree_distances(values, structure.parents)
         centering = np.eye(len(steps)) - 1 / len(steps)
@@ -40,16 +46,26 @@ def ideal(structure: Structure, generator: np.random.Generator, subgroup: str = 
 
 
 def planted(
-    task: str, protocol: str, *, noise: float, seed: int, epochs: int = 40, subgroup: str = "Klein four V4"
+    task: str,
+    protocol: str,
+    *,
+    noise: float,
+    seed: int,
+    epochs: int = 40,
+    subgroup: str = "Klein four V4",
+    learned: float = 1.0,
 ) -> CellResult:
-    """Return the result of a run whose tokens move from noise to their structure; `noise` is what is left of it."""
+    """Return the result of a run whose tokens move from noise to their structure.
+
+    `noise` is what is left of it, and `learned` the last accuracy.
+    """
     generator = np.random.default_rng([seed, int(1000 * noise)])
     structure = find_task(task, protocol=protocol).structure
     end = ideal(structure, generator, subgroup)
     start = generator.normal(size=end.shape) / WIDTH**0.5
     end = end + noise * generator.normal(size=end.shape) / WIDTH**0.5
     share = np.linspace(0, 1, 5)[:, None, None]
-    rise = 1 / (1 + np.exp(-(np.arange(epochs) - 0.4 * epochs) / 2))
+    rise = learned / (1 + np.exp(-(np.arange(epochs) - 0.4 * epochs) / 2))
     accuracy = {"train_accuracy": rise, "test_accuracy": rise**2}
     loss = {"train_loss": 1 - 0.9 * rise, "test_loss": 1.1 - 0.9 * rise}
     return CellResult(

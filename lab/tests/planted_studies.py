@@ -12,8 +12,12 @@ from harmax_lab.kit.store import CellResult
 def planted(
     cells: Iterable[Any], score: Callable[[Any], float], *, spread: float = 0.01, **metrics: Any
 ) -> dict[Any, CellResult]:
-    """Give each cell a score in everything, and a little noise of its own."""
-    return {cell: result(cell, score(cell), spread=spread, **metrics) for cell in cells}
+    """Give each cell a score in everything, a little noise of its own, and other metrics: values, or made of a cell."""
+
+    def own(cell: Any) -> dict[str, Any]:
+        return {name: value(cell) if callable(value) else value for name, value in metrics.items()}
+
+    return {cell: result(cell, score(cell), spread=spread, **own(cell)) for cell in cells}
 
 
 def result(cell: RunCell, score: float, *, spread: float = 0.01, **metrics: Any) -> CellResult:
@@ -28,6 +32,7 @@ def result(cell: RunCell, score: float, *, spread: float = 0.01, **metrics: Any)
             "structure": noisy,
             "variance": noisy,
             "accuracy": noisy,
+            "plane": noisy,
             "train_epoch": 10,
             "test_epoch": int(1000 * (1 - score)) if score > 0.5 else None,
             "diverged_at": None,

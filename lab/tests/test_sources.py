@@ -47,7 +47,7 @@ def prototypes(folder: Path, output: Path, *words: str) -> int:
 def test_one_layers_centers_and_decisions_are_those_of_its_weights(
     one_layer: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert prototypes(one_layer, tmp_path / "out", "--variant", "paper", "--neighbors", "3", "--json") == 0
+    assert prototypes(one_layer, tmp_path / "out", "--variant", "text_sqrt", "--neighbors", "3", "--json") == 0
     printed = json.loads(capsys.readouterr().out)
     arrays = load_file(tmp_path / "out/prototypes.safetensors")
     summary = json.loads((tmp_path / "out/prototypes.json").read_text())
@@ -55,7 +55,7 @@ def test_one_layers_centers_and_decisions_are_those_of_its_weights(
     assert {path.stem for path in (tmp_path / "out").glob("*.png")} == {"centers", "nearest", "decisions", "abstention"}
     assert all(Path(name).is_file() for name in printed["files"])
 
-    cell = next(path for path in (one_layer / "cells").iterdir() if "paper,head=harmonic,seed=0" in path.name)
+    cell = next(path for path in (one_layer / "cells").iterdir() if "text_sqrt,head=harmonic,seed=0" in path.name)
     centers = load_file(cell / "arrays.safetensors")["weight"].reshape(10, 64).astype(np.float64)
     np.testing.assert_array_equal(arrays["centers"], centers)
     train, test = (load_images("digits", split) for split in ("train", "test"))
@@ -78,7 +78,7 @@ def test_one_layers_centers_and_decisions_are_those_of_its_weights(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--variant", "papers"], "did you mean 'paper'?"),
+        (["--variant", "author"], "did you mean 'authors'?"),
         (["--dataset", "mnist"], "`--dataset` must be one of digits, got 'mnist'"),
         (["--classes", "ten"], "`--classes` must be one of 0, 1, 2"),
     ],

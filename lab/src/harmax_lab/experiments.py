@@ -16,7 +16,7 @@ from harmax_lab.kit import engine
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import Run
 from harmax_lab.language import gpt2, language_sweep, layers, parallelograms, probes
-from harmax_lab.studies import ablation, confounds, exponents, rivals
+from harmax_lab.studies import ablation, authors_losses, confounds, exponents, rivals
 from harmax_lab.toy import theory, toy_cases
 from harmax_lab.vision import classifiers, little_data, mnist, trust
 
@@ -33,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "ablation": ablation.EXPERIMENT,
     "confounds": confounds.EXPERIMENT,
     "exponents": exponents.EXPERIMENT,
+    "authors_losses": authors_losses.EXPERIMENT,
     "rivals_mlp": rivals.MLP,
     "rivals_transformer": rivals.TRANSFORMER,
     "mnist": mnist.EXPERIMENT,

@@ -76,12 +76,13 @@ class LanguageRun(LabRun):
     """A run of `gpt2` or a view of it. Its models are gone, but their measures are stored."""
 
     def measured_models(self) -> list[MeasuredModel]:
-        """Return the finished models of the two arms."""
+        """Return the finished models of all arms."""
         from harmax_lab.language import gpt2
 
         spec = gpt2.EXPERIMENT.load_spec(self.run.config["spec"])
-        cells = [cell for cell in gpt2.cells(spec) if cell.arm in spec.arms and cell.name in set(self.run.done)]
-        if not cells:
+        read = {cell: self.run.read(cell.name).arrays for cell in gpt2.cells(spec) if cell.name in set(self.run.done)}
+        measured = {cell: arrays for cell, arrays in read.items() if arrays}  # a model that diverged has none
+        if not measured:
             raise ValueError(
                 f"{self.run.folder} must have a finished model, got none; finish the run with `harmax run gpt2`."
             )
@@ -92,10 +93,10 @@ class LanguageRun(LabRun):
                 model=str(self.run.folder),
                 vocabulary=vocabulary,
                 tokens=spec.vocab,
-                arrays=self.run.read(cell.name).arrays,
+                arrays=arrays,
                 spelling=(vocabulary, spec.vocab, spec.tasks, spec.quadruples),
             )
-            for cell in cells
+            for cell, arrays in measured.items()
         ]
 
 

@@ -38,7 +38,7 @@ def results() -> Results:
 def test_the_last_snapshot_is_measured() -> None:
     cell = RunCell("authors", "lattice", "mlp", "harmonic", 0.8, 0)
     points = embedding(cell, 0.8)
-    curve = cumulative(CellResult(arrays={"embedding": points}, metrics={"diverged_at": None}))
+    curve = cumulative(points[-1].astype(float))
     assert curve is not None
     assert curve[1] == pytest.approx(0.8, abs=1e-5)
     assert curve[1] == pytest.approx(two_components(points[-1]))
@@ -46,25 +46,50 @@ def test_the_last_snapshot_is_measured() -> None:
     assert (np.diff(curve) >= -1e-12).all()
 
 
-def test_the_authors_own_numbers_say_that_harmonic_mlps_lose_on_equivalence_classes(results: Results) -> None:
-    found = verdicts(results)
-    assert [claim for claim, verdict in found.items() if verdict != REPRODUCED] == [
-        "harmonic_beats_standard_mlp_authors",
-        "harmonic_beats_standard_mlp_matched",
-    ]
-    assert found["harmonic_beats_standard_mlp_authors"] == NOT_REPRODUCED
+def test_the_authors_own_numbers_reproduce_every_claim_although_one_task_is_lower(results: Results) -> None:
+    found = EXPERIMENT.summarize(SPEC, results)
+    assert {verdict.verdict for verdict in found.verdicts} == {REPRODUCED}
+    (compact,) = [verdict for verdict in found.verdicts if verdict.claim == "more_compact"]
+    assert "harmonic is clearly higher in 9 and clearly lower in 1: equivalence classes, mlp -16.6" in compact.sentence
 
 
 @pytest.mark.parametrize("protocol", ["authors", "matched"])
-def test_harmonic_wins_where_it_is_higher_in_every_task(results: Results, protocol: str) -> None:
-    set_share(results, 0.97, protocol=protocol, task="equivalence", model="mlp", head="harmonic")
-    assert verdicts(results)[f"harmonic_beats_standard_mlp_{protocol}"] == REPRODUCED
+def test_the_mean_over_tasks_and_models_decides(results: Results, protocol: str) -> None:
+    name = "more_compact" + "_matched" * (protocol == "matched")
+    for head, share in (("linear", 0.6), ("harmonic", 0.5)):
+        set_share(results, share, protocol=protocol, head=head)
+    assert verdicts(results)[name] == NOT_REPRODUCED
+    for seed in SPEC.seeds:
+        set_share(results, 0.4 + 0.01 * seed, protocol=protocol, head="harmonic", seed=seed)
+    set_share(results, 0.5, protocol=protocol, head="linear")
+    assert verdicts(results)[name] == NOT_DECIDED
 
 
-def test_a_tie_is_not_decided(results: Results) -> None:
-    for head in ("linear", "harmonic"):
-        set_share(results, 0.5, protocol="matched", task="genealogy", model="transformer", head=head)
-    assert verdicts(results)["harmonic_beats_standard_transformer_matched"] == NOT_DECIDED
+@pytest.mark.parametrize("model", ["mlp", "transformer"])
+def test_both_harmonic_models_need_all_of_the_lattice_in_two_components(results: Results, model: str) -> None:
+    lattice = {"protocol": "authors", "task": "lattice", "model": model, "head": "harmonic"}
+    set_share(results, 0.95, **lattice)
+    assert verdicts(results)["lattice_in_two"] == NOT_REPRODUCED
+    for seed in SPEC.seeds:
+        set_share(results, 0.9999 if seed % 2 else 0.96, seed=seed, **lattice)
+    assert verdicts(results)["lattice_in_two"] == NOT_REPRODUCED
+    set_share(results, 0.9999, **lattice)
+    for seed in (0, 1):
+        set_share(results, 0.895, seed=seed, **lattice)
+    assert verdicts(results)["lattice_in_two"] == NOT_DECIDED
+    assert verdicts(results)["lattice_in_two_matched"] == REPRODUCED
+
+
+def test_runs_that_pass_the_test_may_not_say_the_opposite(results: Results) -> None:
+    lattice = {"protocol": "authors", "task": "lattice", "model": "mlp", "head": "harmonic"}
+    for seed in SPEC.seeds[:15]:
+        set_share(results, 0.9, seed=seed, **lattice)
+        cell = RunCell("authors", "lattice", "mlp", "harmonic", 0.8, seed)
+        curves = {**results[cell].curves, "test_accuracy": np.zeros(7000, np.float32)}
+        results[cell] = replace(results[cell], curves=curves)
+    (found,) = [v for v in EXPERIMENT.summarize(SPEC, results).verdicts if v.claim == "lattice_in_two"]
+    assert found.verdict == NOT_DECIDED
+    assert found.sentence.startswith("Runs that pass the test say the opposite")
 
 
 def test_one_lattice_outside_the_plane_is_enough(results: Results) -> None:
@@ -93,7 +118,23 @@ def test_one_mean_7_points_off_is_too_far(results: Results, task: str, off: floa
     assert (found[f"{task}_means"], found[f"{other}_means"]) == (NOT_REPRODUCED, REPRODUCED)
 
 
-def test_a_diverged_run_is_left_out_of_means_but_is_no_lattice(results: Results) -> None:
+def test_transformers_are_compared_with_the_authors_after_as_many_epochs_as_theirs(results: Results) -> None:
+    for cell, result in results.items():
+        if (cell.protocol, cell.task, cell.model) == ("authors", "genealogy", "transformer"):
+            later = result.arrays["embedding"].copy()
+            later[-1] = later[0]
+            results[cell] = replace(result, arrays={**result.arrays, "embedding": later})
+    assert verdicts(results)["genealogy_means"] == REPRODUCED
+    (row,) = [
+        row
+        for row in EXPERIMENT.summarize(SPEC, results).tables[0].rows
+        if (row["protocol"], row["task"], row["model"]) == ("authors", "Genealogy", "standard transformer")
+    ]
+    assert not row["mean [95 %]"].startswith("25.4")
+    assert row["ours after as many epochs"].startswith("25.4 [")
+
+
+def test_a_diverged_run_explains_nothing(results: Results) -> None:
     cell = RunCell("authors", "lattice", "mlp", "harmonic", 0.8, 3)
     broken = np.full_like(results[cell].arrays["embedding"], np.nan)
     results[cell] = replace(
@@ -101,37 +142,22 @@ def test_a_diverged_run_is_left_out_of_means_but_is_no_lattice(results: Results)
         arrays={**results[cell].arrays, "embedding": broken},
         metrics={**results[cell].metrics, "diverged_at": 12},
     )
-    own = EXPERIMENT.results(SPEC, results).where(protocol="authors", task="lattice", arm=cell.arm)
-    assert len(own.metric("explained_variance").present) == 19
-    assert verdicts(results)["lattice_in_a_plane"] == NOT_REPRODUCED
+    found = verdicts(results)
+    assert found["lattice_in_a_plane"] == NOT_REPRODUCED
     shares, differences = EXPERIMENT.summarize(SPEC, results).tables
     row = shares.rows[1]
-    assert (row["task"], row["model"], row["runs"], row["runs at 99 % or more"]) == ("Lattice", "harmonic MLP", 19, 19)
+    assert (row["task"], row["model"], row["runs"], row["runs at 99 % or more"]) == ("Lattice", "harmonic MLP", 20, 19)
     assert row["diverged"] == 1
-    assert differences.rows[0]["pairs"] == 19
+    assert (differences.rows[0]["pairs"], differences.rows[0]["lower on"]) == (20, 1)
 
 
 def test_too_few_pairs_have_no_direction(results: Results) -> None:
-    for cell, result in results.items():
-        if cell.protocol == "matched" and cell.seed >= 5:
-            results[cell] = replace(result, metrics={**result.metrics, "diverged_at": 12})
-    row = EXPERIMENT.summarize(SPEC, results).tables[1].rows[10]
-    assert (row["protocol"], row["pairs"], row["higher on"], row["harmonic is"]) == ("matched", 5, 5, "undecided")
-    assert verdicts(results)["harmonic_beats_standard_mlp_matched"] == NOT_DECIDED
+    few = {cell: result for cell, result in results.items() if cell.protocol == "authors" or cell.seed < 2}
+    row = EXPERIMENT.summarize(SPEC, few).tables[1].rows[10]
+    assert (row["protocol"], row["pairs"], row["higher on"], row["harmonic is"]) == ("matched", 2, 2, "undecided")
 
 
-def test_one_task_in_five_that_is_barely_lower_does_not_break_the_claim(results: Results) -> None:
-    for seed in SPEC.seeds:
-        higher = 0.97 if seed % 4 else 0.91
-        set_share(results, 0.94, protocol="authors", task="genealogy", model="transformer", head="harmonic", seed=seed)
-        set_share(results, higher, protocol="authors", task="genealogy", model="transformer", head="linear", seed=seed)
-    row = EXPERIMENT.summarize(SPEC, results).tables[1].rows[7]
-    assert (row["task"], row["models"]) == ("Genealogy", "transformers")
-    assert row["harmonic is"] == "lower"
-    assert verdicts(results)["harmonic_beats_standard_transformer_authors"] == NOT_DECIDED
-
-
-@pytest.mark.parametrize("change", [{"mlp_epochs": 6999, "transformer_epochs": 100}, {"seeds": (0, 1, 2)}])
+@pytest.mark.parametrize("change", [{"mlp_epochs": 6999, "transformer_epochs": 100}, {"seeds": (0, 1)}])
 def test_a_short_run_decides_nothing(change: dict[str, Any]) -> None:
     short = replace(SPEC, **change)
     assert set(verdicts(like_the_authors(short), short).values()) == {NOT_DECIDED}
@@ -141,8 +167,7 @@ def test_short_transformers_leave_the_mlps_decided() -> None:
     short = replace(SPEC, transformer_epochs=10)
     found = verdicts(like_the_authors(short), short)
     decided = [claim for claim, verdict in found.items() if verdict != NOT_DECIDED]
-    assert "lattice_in_a_plane" in decided
-    assert not any("transformer" in claim or "means" in claim for claim in decided)
+    assert decided == ["lattice_in_a_plane", "modular_addition_in_a_plane"]
 
 
 def test_the_table_holds_our_mean_beside_the_authors(results: Results) -> None:

@@ -18,7 +18,8 @@ from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Cell, Experiment, Spec, Work, view
 from harmax_lab.kit.published import ROWS
-from harmax_lab.kit.report import write_report, write_results
+from harmax_lab.kit.report import judge_again, write_report, write_results
+from harmax_lab.kit.report.results import NO_ROWS, OTHER_VERSION
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
@@ -60,8 +61,8 @@ DEMO = Experiment(
     title="Demo of a < b",
     figure="Fig. 0",
     claims=(
-        Claim("smaller", "a < b & c", "The paper says 1.", judge=judge),
-        Claim("checked", "Still true without d.", "Not reported.", control=True, judge=judge),
+        Claim("smaller", "a < b & c", "The paper says 1.", sentences=("3.2/6",), judge=judge, seeds=2),
+        Claim("checked", "Still true without d.", judge=judge, seeds=2),
     ),
     profiles={"smoke": DemoSpec(), "quick": DemoSpec(seeds=(0, 1), level=1), "full": DemoSpec(seeds=(0, 1), level=2)},
     work=Work(lambda spec: [DemoCell(seed) for seed in spec.seeds], compute),
@@ -350,3 +351,62 @@ def test_every_cells_numbers_are_published_and_the_same_bytes_again(tmp_path: Pa
     assert [row["seed, found"] for row in rows] == ["7", "", ""]
     assert (rows[0]["third"], rows[0]["never"], rows[1]["third"]) == (repr(1 / 3), "", "")
     assert "choice" not in rows[0]
+
+
+def test_published_rows_are_judged_again_by_the_claims_of_today(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("demo", folder=tmp_path / "runs")
+    write_results([DEMO], tmp_path / "runs", tmp_path / "results")
+    page = (tmp_path / "results/demo/README.md").read_text()
+    assert judge_again([DEMO], tmp_path / "results") == [tmp_path / "results/demo"]
+    assert (tmp_path / "results/demo/README.md").read_text() == page
+    other = Claim("larger", "a > b", judge=lambda results: Finding(False, "It is not.", {}), seeds=2)
+    changed = replace(DEMO, claims=(other,), tables=lambda results: [Table("More", ({"name": "y", "value": 2.0},))])
+    judge_again([changed], tmp_path / "results")
+    again = (tmp_path / "results/demo/README.md").read_text()
+    assert "| a > b | Not in the paper. | It is not. | **does not hold** |" in again
+    assert "| y | 2 |" in again
+    assert "1.23e-07" not in again
+    assert again.partition("| claim |")[0] == page.partition("| claim |")[0]
+    assert again.count("![") == page.count("![") > 0
+    summary = json.loads((tmp_path / "results/demo/summary.json").read_text())
+    assert [one["claim"] for one in summary["verdicts"]] == ["larger"]
+    assert summary["tables"][0]["title"] == "More"
+
+
+def published(folder: Path, *experiments: Experiment[Any, Any]) -> dict[str, tuple[str, str]]:
+    """Judge again; return verdict and sentence of each claim."""
+    judge_again(experiments, folder)
+    page = (folder / "demo/README.md").read_text()
+    stored = json.loads((folder / "demo/summary.json").read_text())["verdicts"]
+    assert all(one["sentence"] in page for one in stored)
+    return {one["claim"]: (one["verdict"], one["sentence"]) for one in stored}
+
+
+def test_published_runs_of_another_version_decide_nothing(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path / "runs")
+    write_results([DEMO], tmp_path / "runs", tmp_path)
+    unrun = Claim("unrun", "It cannot be run.", not_run="Too large.", sentences=("3.2/6",))
+    newer = replace(DEMO, version=2, claims=(*DEMO.claims, unrun))
+    found = published(tmp_path, newer)
+    assert found.pop("unrun") == ("not run", "Too large.")
+    assert set(found.values()) == {("not decided", OTHER_VERSION)}
+    look = replace(DEMO, source=replace(DEMO, version=2))
+    assert set(published(tmp_path, look).values()) == {("not decided", OTHER_VERSION)}
+    assert {verdict for verdict, _ in published(tmp_path, DEMO).values()} == {"reproduced"}
+
+
+def test_without_rows_a_verdict_stays_as_long_as_its_statement_does(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path / "runs")
+    write_results([DEMO], tmp_path / "runs", tmp_path)
+    (tmp_path / "demo" / ROWS).unlink()
+    before = published(tmp_path, DEMO)
+    assert {verdict for verdict, _ in before.values()} == {"reproduced"}
+    first, second = DEMO.claims
+    other = replace(first, statement="a is less than b by much | or more.")
+    for _ in range(2):
+        assert published(tmp_path, replace(DEMO, claims=(other, second))) == {
+            "smaller": ("not decided", NO_ROWS),
+            "checked": before["checked"],
+        }

@@ -19,6 +19,7 @@ from harmax_lab.language.language_sweep import ARMS, CLAIMS, EXPERIMENT, SweepCe
 from harmax_lab.language.pretraining import pretrain_spec
 
 SMOKE, FULL = EXPERIMENT.profiles["smoke"], EXPERIMENT.profiles["full"]
+LONG = replace(FULL, steps=1200)  # in which centers can grow to the length of the features
 LOSSES = {
     "standard": 4.54,
     "harmonic_28": 4.55,
@@ -153,15 +154,40 @@ def test_a_run_that_diverges_is_a_result(tmp_path: Path) -> None:
 
 
 def test_every_claim_can_hold() -> None:
-    assert verdicts(FULL, planted(FULL)) == {claim.id: REPRODUCED for claim in CLAIMS}
+    assert verdicts(LONG, planted(LONG)) == {claim.id: REPRODUCED for claim in CLAIMS}
 
 
 @pytest.mark.parametrize("claim", BREAKS)
 def test_other_losses_break_a_claim(claim: str) -> None:
     arm, change, others = BREAKS[claim]
-    found = verdicts(FULL, planted(FULL, lambda cell: change * (cell.arm == arm)))
+    found = verdicts(LONG, planted(LONG, lambda cell: change * (cell.arm == arm)))
     assert found[claim] == NOT_REPRODUCED
     assert {name for name, verdict in found.items() if verdict != REPRODUCED} == {claim} | others
+
+
+def test_only_the_papers_exponent_is_the_papers_claim() -> None:
+    assert [claim.id for claim in CLAIMS if not claim.control] == ["paper_exponent"]
+
+
+@pytest.mark.parametrize("change", [0.0, 0.8])
+def test_centers_that_cannot_catch_up_decide_nothing_about_the_papers_exponent(change: float) -> None:
+    results = planted(FULL, lambda cell: change * (cell.arm == "harmonic_28"))
+    found = next(one for one in EXPERIMENT.summarize(FULL, results).verdicts if one.claim == "paper_exponent")
+    assert found.verdict == NOT_DECIDED
+    assert found.sentence.startswith("In 300 steps at 0.001 the centers cannot catch up. So far: harmonic, exponent 28")
+
+
+@pytest.mark.parametrize("end", [0, -1])
+@pytest.mark.parametrize("arm", ["harmonic_28", "harmonic_768"])
+def test_a_best_learning_rate_at_an_end_of_the_grid_decides_nothing(arm: str, end: int) -> None:
+    results = planted(LONG, lambda cell: -3.0 * (cell.arm == arm and cell.lr == LONG.lrs[end]))
+    undecided = [one for one in EXPERIMENT.summarize(LONG, results).verdicts if one.verdict == NOT_DECIDED]
+    assert {one.claim for one in undecided} == {
+        "harmonic_28": {"paper_exponent"},
+        "harmonic_768": {"authors_exponent", "scale_explains", "shape_helps", "learned_exponent"},
+    }[arm]
+    rate = f"{ARMS[arm].label}, learning rate {LONG.lrs[end]:g}"
+    assert all(one.sentence.startswith("Better settings may lie beyond") and rate in one.sentence for one in undecided)
 
 
 def test_seeds_that_disagree_decide_nothing() -> None:
@@ -176,27 +202,30 @@ def test_best_learning_rates_that_disagree_decide_nothing() -> None:
 
 
 def test_a_diverged_seed_counts_as_guessing() -> None:
-    results = planted(FULL)
-    cell = SweepCell("harmonic_28", FULL.repeated_lr, 1)
+    results = planted(LONG)
+    cell = SweepCell("harmonic_28", LONG.repeated_lr, 1)
     results[cell] = replace(results[cell], metrics={**results[cell].metrics, "val_loss": math.inf, "diverged_at": 40})
-    assert verdicts(FULL, results)["paper_exponent"] == NOT_DECIDED
+    assert verdicts(LONG, results)["paper_exponent"] == NOT_DECIDED
     with house_style():
-        assert EXPERIMENT.draw(FULL, results)
+        assert EXPERIMENT.draw(LONG, results)
 
 
 def test_short_runs_and_single_seeds_decide_nothing() -> None:
-    one_seed = replace(FULL, seeds=(0,))
-    found = verdicts(one_seed, planted(one_seed))
-    assert {claim for claim, verdict in found.items() if verdict != NOT_DECIDED} == {"learned_exponent"}
-    for spec in (replace(FULL, steps=20), replace(FULL, embedded=True)):
+    for spec in (replace(FULL, seeds=(0,)), replace(FULL, steps=20), replace(FULL, embedded=True)):
         assert set(verdicts(spec, planted(spec)).values()) == {NOT_DECIDED}
 
 
 def test_a_missing_cell_leaves_its_claims_open() -> None:
-    results = planted(FULL)
-    del results[SweepCell("scaled_2", FULL.repeated_lr, 2)]
-    found = verdicts(FULL, results)
+    results = planted(LONG)
+    del results[SweepCell("scaled_2", LONG.repeated_lr, 2)]
+    found = verdicts(LONG, results)
     assert {name for name, verdict in found.items() if verdict == NOT_DECIDED} == {"scale_explains", "shape_helps"}
+
+
+def test_an_arm_that_is_left_out_leaves_its_claims_open() -> None:
+    spec = replace(LONG, arms=("standard", "harmonic_768"))
+    found = verdicts(spec, planted(spec))
+    assert {name for name, verdict in found.items() if verdict != NOT_DECIDED} == {"authors_exponent"}
 
 
 def test_figures_show_every_arm() -> None:
@@ -205,6 +234,7 @@ def test_figures_show_every_arm() -> None:
     assert set(drawn) == {"sweep_lr", "sweep_curves"}
     for picture in drawn.values():
         panels = picture.figure.axes
+        assert "small GPT" in picture.figure.get_suptitle()
         assert [axes.get_title(loc="left") for axes in panels] == ["The scale of the logits", "The exponent"]
         legends = [axes.get_legend() for axes in panels]
         shown = {text.get_text() for legend in legends if legend is not None for text in legend.get_texts()}

@@ -9,16 +9,16 @@ import pytest
 
 from harmax.figures import house_style
 from harmax.files import to_json
-from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import probes
-from harmax_lab.language.arms import HARMONIC, STANDARD
+from harmax_lab.language.arms import PAPERS, STANDARD
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.probes import EXPERIMENT, Spot, compare, compare_on_sentences
 from harmax_lab.language.probing import READOUTS, scores
 
-SPEC = LanguageSpec(probe_seeds=10)
+SPEC = LanguageSpec(probe_seeds=10, seeds=(0, 1, 2))
 DEV = 800
 
 
@@ -35,7 +35,7 @@ def planted_results(
                 labels = (np.arange(DEV) % 10 < 6).astype(np.uint8)
                 shape = (spec.probe_seeds, len(spec.probe_layers), len(READOUTS))
                 noise = generator.normal(size=shape)
-                share = 0.8 + gain * (arm == HARMONIC) + spread * (noise - noise.mean(0))
+                share = 0.8 + gain * (arm == PAPERS) + spread * (noise - noise.mean(0))
                 # The same sentences are hard for every probe, so that a share decides the score.
                 wrong = np.random.default_rng(0).permutation(DEV) >= DEV * share[..., None]
                 said = (labels ^ wrong).astype(np.uint8)
@@ -52,17 +52,15 @@ def planted_results(
 
 
 def verdicts(spec: LanguageSpec, results: Mapping[ArmCell, CellResult]) -> dict[str, str]:
-    return {one.claim: one.verdict for one in EXPERIMENT.summarize(spec, results).verdicts}
+    """Return the verdicts on controls; what the paper's table says is not run here, whatever is planted."""
+    found = {one.claim: one.verdict for one in EXPERIMENT.summarize(spec, results).verdicts}
+    assert found.pop("f1_of_probes") == NOT_RUN
+    return found
 
 
 @pytest.mark.parametrize(
     ("gain", "spread", "expected"),
-    [
-        (0.05, 0.006, REPRODUCED),
-        (0.0, 0.006, REPRODUCED),
-        (-0.05, 0.006, NOT_REPRODUCED),
-        (-0.01, 0.03, NOT_DECIDED),
-    ],
+    [(0.05, 0.006, REPRODUCED), (0.0, 0.002, REPRODUCED), (-0.05, 0.006, NOT_REPRODUCED)],
 )
 def test_as_well_means_not_clearly_worse_by_a_point(gain: float, spread: float, expected: str) -> None:
     found = verdicts(SPEC, planted_results(SPEC, gain=gain, spread=spread))
@@ -70,18 +68,31 @@ def test_as_well_means_not_clearly_worse_by_a_point(gain: float, spread: float, 
     assert found["above_the_majority"] == REPRODUCED
 
 
+def test_models_of_different_seeds_that_disagree_decide_nothing() -> None:
+    results = planted_results(SPEC, gain=-0.04, spread=0.002)
+    results[ArmCell(PAPERS, 0)] = planted_results(SPEC, gain=0.04, spread=0.002)[ArmCell(PAPERS, 0)]
+    found = verdicts(SPEC, results)
+    assert found["reads_as_well_last"] == found["reads_as_well_mean"] == NOT_DECIDED
+
+
 def test_one_bad_layer_is_enough() -> None:
     results = planted_results(SPEC, gain=0.02)
-    worse = planted_results(SPEC, gain=-0.1)[ArmCell(HARMONIC, 0)]
-    arrays = dict(results[ArmCell(HARMONIC, 0)].arrays)
-    for key in ("f1", "said"):
-        arrays[f"probes/cola/{key}"] = arrays[f"probes/cola/{key}"].copy()
-        arrays[f"probes/cola/{key}"][:, 1, 0] = worse.arrays[f"probes/cola/{key}"][:, 1, 0]  # layer 6, last token
-    results[ArmCell(HARMONIC, 0)] = CellResult(arrays=arrays)
+    worse = planted_results(SPEC, gain=-0.1)
+    for seed in SPEC.seeds:
+        own = results[ArmCell(PAPERS, seed)].arrays
+        for key in ("probes/cola/f1", "probes/cola/said"):
+            own[key] = own[key].copy()
+            own[key][:, 1, 0] = worse[ArmCell(PAPERS, seed)].arrays[key][:, 1, 0]  # layer 6, last token
     found = verdicts(SPEC, results)
     assert found["reads_as_well_last"] == NOT_REPRODUCED
     assert found["reads_as_well_mean"] == REPRODUCED
     assert found["as_well_on_other_sentences"] == NOT_REPRODUCED
+
+
+def test_other_sentences_can_confirm_and_leave_open() -> None:
+    assert verdicts(SPEC, planted_results(SPEC, gain=0.05))["as_well_on_other_sentences"] == REPRODUCED
+    noisy = planted_results(SPEC, gain=-0.01, spread=0.03)
+    assert verdicts(SPEC, noisy)["as_well_on_other_sentences"] == NOT_DECIDED
 
 
 def test_probes_below_the_majority_are_named() -> None:
@@ -90,6 +101,26 @@ def test_probes_below_the_majority_are_named() -> None:
     assert found.verdict == NOT_REPRODUCED
     assert "harmonic, SST-2 layer 0, last token" in found.sentence
     assert "standard, SST-2" not in found.sentence
+
+
+@pytest.mark.parametrize(("gain", "expected"), [(0.0, True), (-0.1, False)])
+def test_our_smaller_evidence_stands_beside_the_papers_table(gain: float, expected: bool) -> None:
+    claim = next(one for one in probes.CLAIMS if one.sentences)
+    results = EXPERIMENT.results(SPEC, planted_results(SPEC, gain=gain, spread=0.002))
+    assert claim.judge is not None
+    assert claim.judge(results).holds is expected
+    words = EXPERIMENT.judge(results).verdicts[0].sentence
+    assert "4.9 billion tokens" in words
+    assert "In something smaller: F1, harmonic minus standard, in points: SST-2 layer 0, last token" in words
+
+
+def test_a_model_that_diverged_counts_as_a_failure() -> None:
+    for arm, verdict in ((PAPERS, NOT_REPRODUCED), (STANDARD, NOT_DECIDED)):
+        results = planted_results(SPEC, gain=0.02)
+        results[ArmCell(arm, 1)] = CellResult(metrics={"diverged_at": 40})
+        assert set(verdicts(SPEC, results).values()) == {verdict}
+        with house_style():
+            assert EXPERIMENT.draw(SPEC, results)
 
 
 def test_sentences_make_intervals_wider_than_probes_alone() -> None:
@@ -103,13 +134,17 @@ def test_sentences_make_intervals_wider_than_probes_alone() -> None:
     assert drawn.low > 0  # 24 sentences of 800 more, and none fewer
 
 
-def test_the_sentence_says_what_the_intervals_are_over() -> None:
-    one = EXPERIMENT.summarize(SPEC, planted_results(SPEC, gain=0.0)).verdicts[0].sentence
-    assert "Intervals are over probes of one model per arm, not over models." in one
-    more = replace(SPEC, seeds=(0, 1))
-    found = EXPERIMENT.summarize(more, planted_results(more, gain=0.0))
-    assert "2 models per arm" in found.verdicts[0].sentence
-    assert found.tables[0].rows[0]["probes"] == 20
+def test_one_model_per_arm_decides_nothing() -> None:
+    alone = replace(SPEC, seeds=(0,))
+    summary = EXPERIMENT.summarize(alone, planted_results(alone, gain=0.05))
+    assert {one.verdict for one in summary.verdicts[1:]} == {NOT_DECIDED}
+    last, *_, other, majority = summary.verdicts[1:]
+    assert "one model per arm" in last.sentence
+    assert "Intervals are over probes and dev sentences of one model per arm, not over models." in other.sentence
+    assert "(one model per arm)" in majority.sentence
+    more = EXPERIMENT.summarize(SPEC, planted_results(SPEC, gain=0.0))
+    assert "over 3 seeds" in more.verdicts[1].sentence
+    assert more.tables[0].rows[0]["probes"] == 30
 
 
 def test_tables_stand_beside_the_paper() -> None:
@@ -119,7 +154,7 @@ def test_tables_stand_beside_the_paper() -> None:
     row = next(
         row
         for row in scores_table.rows
-        if (row["sentences"], row["layer"], row["model"], row["read from"]) == ("CoLA", 6, HARMONIC, "last token")
+        if (row["sentences"], row["layer"], row["model"], row["read from"]) == ("CoLA", 6, PAPERS, "last token")
     )
     assert row["paper's F1"] == "77.1 ± 4.2"
     assert row["always the majority"] == 75.0
@@ -135,7 +170,7 @@ def test_what_is_missing_is_undecided_and_no_error() -> None:
     for found in ({}, some, bare):
         summary = EXPERIMENT.summarize(SPEC, found)
         assert [one.claim for one in summary.verdicts] == [claim.id for claim in probes.CLAIMS]
-        assert {one.verdict for one in summary.verdicts} == {NOT_DECIDED}
+        assert {one.verdict for one in summary.verdicts[1:]} == {NOT_DECIDED}
         assert all(len({tuple(row) for row in table.rows}) == 1 for table in summary.tables)
         json.loads(to_json(asdict(summary)))
         with house_style():
@@ -146,11 +181,11 @@ def test_made_up_sentences_decide_nothing() -> None:
     spec = replace(SPEC, embedded=True, probe_layers=(0, 1))
     results = planted_results(spec, gain=0.05, tasks=("made_up",))
     summary = EXPERIMENT.summarize(spec, results)
-    assert {one.verdict for one in summary.verdicts} == {NOT_DECIDED}
-    assert all(one.sentence.startswith("Made-up sentences stand in") for one in summary.verdicts)
+    assert {one.verdict for one in summary.verdicts[1:]} == {NOT_DECIDED}
+    assert all("made-up sentences stood in for text" in one.sentence for one in summary.verdicts[1:])
     with house_style():
         picture = EXPERIMENT.draw(spec, results)["probes"]
-    assert "paper" not in picture.caption
+    assert "the paper's" not in picture.caption
 
 
 def test_the_figure_shows_every_probe_and_the_majority() -> None:

@@ -55,6 +55,13 @@ def test_a_gain_that_nothing_changes_holds_in_every_way() -> None:
     assert set(verdicts(always).values()) == {REPRODUCED}
 
 
+def test_where_cross_entropy_leads_everywhere_there_is_no_gain_and_no_change() -> None:
+    found = verdicts(lambda head, condition: 0.5 if head == "harmonic" else 0.9)
+    broken = {name for name, verdict in found.items() if verdict == NOT_REPRODUCED}
+    assert broken == {*(f"gain_{name}" for name in CONDITIONS), "decay_instead"}
+    assert {verdict for name, verdict in found.items() if name not in broken} == {REPRODUCED}
+
+
 @pytest.mark.parametrize("condition", CHANGES)
 def test_a_gain_that_one_condition_takes_away_breaks_what_is_said_of_it(condition: str) -> None:
     def score(head: str, there: str) -> float:
@@ -172,3 +179,13 @@ def test_a_short_study_is_trained_judged_and_drawn(tmp_path: Path) -> None:
         (picture,) = EXPERIMENT.draw(spec, found).values()
     labels = [text.get_text() for text in picture.figure.axes[0].get_yticklabels()]
     assert labels == [condition.label for condition in CONDITIONS.values()]
+
+
+def test_the_figure_shows_the_planted_gain_of_every_task_and_of_their_mean() -> None:
+    found = planted(cells(SPEC), lambda cell: always(cell.head, cell.condition), spread=0.0)
+    with house_style():
+        (picture,) = EXPERIMENT.draw(SPEC, found).values()
+    for axes in picture.figure.axes:
+        marks = [line for line in axes.lines if len(line.get_xdata()) == 1]
+        assert len(marks) == (len(SPEC.tasks) + 1) * len(CONDITIONS)
+        assert {round(float(line.get_xdata()[0]), 6) for line in marks} == {0.4}

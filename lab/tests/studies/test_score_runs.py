@@ -59,6 +59,13 @@ def test_a_constant_embedding_shows_nothing(task: str, head: str) -> None:
         assert found["structure_raw"] == 0
 
 
+def test_the_plane_is_judged_without_what_it_hides() -> None:
+    circles = circle() + 0.5 * circle()[np.argsort(np.arange(31) * 3 % 31)] @ np.roll(np.eye(16), 2, axis=1)
+    found = scores_of(cell_of("linear"), run_of(circles))
+    assert found["structure"] == pytest.approx(0.8, abs=0.01)
+    assert found["plane"] == pytest.approx(1, abs=1e-6)
+
+
 def test_one_direction_is_constant_to_a_head_that_sees_directions() -> None:
     line = np.linspace(1, 2, 31)[:, None] * np.ones((1, 16))
     found = scores_of(cell_of("cosface"), run_of(line))
@@ -88,6 +95,6 @@ def test_centers_are_measured_beside_the_embedding() -> None:
     assert scores_of(cell_of("linear"), run_of(noise))["center_structure"] is None
     broken = run_of(np.full((31, 16), np.nan), centers=circle()[None])
     assert scores_of(cell_of("supcon"), broken) == {
-        **dict.fromkeys((*SCORES, "structure_raw"), 0.0),
+        **dict.fromkeys((*SCORES, "structure_raw", "plane"), 0.0),
         **dict.fromkeys(("center_structure", "train_epoch", "test_epoch")),
     }

@@ -75,12 +75,12 @@ def test_the_papers_two_arms_are_the_authors_under_their_protocol() -> None:
             assert settings_of("authors", model, head, epochs=9) == settings("authors", model, head, epochs=9)
 
 
-def test_the_papers_rule_is_the_default_exponent_of_the_head_and_all_that_differs() -> None:
+def test_the_square_root_of_the_width_is_the_default_exponent_of_the_head_and_all_that_differs() -> None:
     for model in MODELS:
-        rule, two = (settings_of("matched", model, loss, epochs=1) for loss in ("harmonic_root", "harmonic"))
-        built = rule.build(find_task("lattice"), model, "harmonic")
-        assert rule.exponent == HarmonicHead(built.head.in_features, 2).exponent
-        assert replace(rule, exponent=two.exponent) == two
+        root, two = (settings_of("matched", model, loss, epochs=1) for loss in ("harmonic_root", "harmonic"))
+        built = root.build(find_task("lattice"), model, "harmonic")
+        assert root.exponent == HarmonicHead(built.head.in_features, 2).exponent
+        assert replace(root, exponent=two.exponent) == two
 
 
 def test_the_search_of_mlps_is_as_long_as_their_final_runs() -> None:
@@ -175,6 +175,11 @@ def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
     assert choice() == (2, 1)
 
 
+def ends_of(spec: RivalsSpec, rate: float, decay: float) -> list[str]:
+    choices = spec.choices_of("linear", {"learning_rate": rate, "weight_decay": decay})
+    return [choice.name for choice in choices if choice.at_end]
+
+
 @pytest.mark.parametrize(
     ("choice", "ends"),
     [
@@ -189,8 +194,8 @@ def test_the_best_is_chosen_and_among_equals_the_soonest() -> None:
     ],
 )
 def test_no_weight_decay_is_no_end(choice: tuple[int, int], ends: list[str]) -> None:
-    assert FULL.ends_of(FULL.learning_rates[choice[0]], FULL.weight_decays[choice[1]]) == ends
-    assert replace(FULL, weight_decays=(0.01, 0.3, 1.0)).ends_of(2e-3, 0.01) == ["weight decay"]
+    assert ends_of(FULL, FULL.learning_rates[choice[0]], FULL.weight_decays[choice[1]]) == ends
+    assert ends_of(replace(FULL, weight_decays=(0.01, 0.3, 1.0)), 2e-3, 0.01) == ["weight decay"]
 
 
 def test_final_runs_are_trained_with_what_the_search_chose(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_dead_network_is_a_result(value: float, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(VisionStep, "features", dead)
     found = dict(run_cells(spec, cells(spec), Context(tmp_path)))
     assert [result.metrics["diverged_at"] for cell, result in found.items() if cell.stage == FINAL] == [1, 1]
-    assert {verdict.verdict for verdict in EXPERIMENT.summarize(spec, found).verdicts} == {"not decided"}
+    assert {verdict.verdict for verdict in EXPERIMENT.summarize(spec, found).verdicts} == {"not decided", "not run"}
 
 
 def test_a_run_that_blows_up_is_a_result(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_run_that_blows_up_is_a_result(tmp_path: Path) -> None:
         if cell.stage == TUNING:
             assert (result.metrics["accuracy"], result.metrics["nll"]) == (0.25, float("inf"))
     summary = EXPERIMENT.summarize(spec, found)
-    assert {verdict.verdict for verdict in summary.verdicts} == {"not decided"}
+    assert {verdict.verdict for verdict in summary.verdicts} == {"not decided", "not run"}
     assert EXPERIMENT.draw(spec, found).keys() == {"classifiers_tuning"}
 
 

@@ -128,8 +128,8 @@ def test_validation_chooses_and_the_test_does_not() -> None:
     cell = LittleDataCell("digits", 1, 0)
     results = {cell: CellResult(arrays={"validation": validation, "test": 1 - validation}, metrics={"nearest_mean": 0})}
     harmonic, standard = (choose(EXPERIMENT.results(spec, results), head) for head in BOTH)
-    assert (harmonic.arm, harmonic.rate, harmonic.test_S.tolist()) == ((HARMONIC, 2.0), 0, [pytest.approx(0.3)])
-    assert (standard.arm, standard.rate, standard.test_S.tolist()) == ((BIASED, 0.0), 1, [pytest.approx(0.1)])
+    assert (harmonic.arm, harmonic.rate, harmonic.test_S) == ((HARMONIC, 2.0), 0, [pytest.approx(0.3)])
+    assert (standard.arm, standard.rate, standard.test_S) == ((BIASED, 0.0), 1, [pytest.approx(0.1)])
     rows = EXPERIMENT.summarize(spec, results).tables[0].rows
     chosen = {(row["dataset"], row["images per class"], row["head"]): row["learning rate"] for row in rows}
     assert (chosen["digits", 1, "harmonic"], chosen["digits", 1, "cross-entropy"]) == (0.1, 1.0)
@@ -204,9 +204,12 @@ BREAKS = {
 
 
 def made_up(
-    spec: LittleDataSpec, changes: dict[str, tuple[range, float]], *, means: float = 0.6
+    spec: LittleDataSpec, changes: dict[str, tuple[range, float]], *, means: float = 0.6, rate: int = 2
 ) -> dict[LittleDataCell, CellResult]:
-    """Plant accuracies; the harmonic head is 2 points ahead, or what `changes` say of a data set and sizes."""
+    """Plant accuracies; the harmonic head is 2 points ahead, or what `changes` say of a data set and sizes.
+
+    Validation chooses the learning rate with the number `rate`, at 5 images per class of all.
+    """
     results = {}
     for cell in cells(spec):
         sizes, ahead = changes.get(cell.dataset, (range(0), 0.0))
@@ -214,7 +217,9 @@ def made_up(
         test = np.full((4, len(spec.learning_rates)), 0.7 + 1e-3 * (cell.seed % 3))
         test[:2] += ahead + 1e-4 * (cell.seed % 2)
         metrics = {"nearest_mean": means, "backbone_accuracy": 0.4}
-        results[cell] = CellResult(arrays={"validation": np.full_like(test, 0.5), "test": test}, metrics=metrics)
+        validation = np.full_like(test, 0.5)
+        validation[:, rate if cell.images == 5 else 2] = 0.6
+        results[cell] = CellResult(arrays={"validation": validation, "test": test}, metrics=metrics)
     return results
 
 
@@ -233,6 +238,27 @@ def test_every_claim_can_fail_alone(claim: str) -> None:
     assert [name for name, verdict in found.items() if verdict == NOT_REPRODUCED] == [claim]
 
 
+@pytest.mark.parametrize("rate", [0, 5])
+def test_a_learning_rate_at_an_end_of_its_grid_at_one_size_decides_nothing(rate: int) -> None:
+    summary = EXPERIMENT.summarize(FULL, made_up(FULL, {}, rate=rate))
+    found = {verdict.claim: verdict for verdict in summary.verdicts}
+    open_ones = {"few_pixels", "few_features", "class_means"}
+    assert {name for name, one in found.items() if one.verdict == NOT_DECIDED} == open_ones
+    value = f"{FULL.learning_rates[rate]:g}"
+    assert f"MNIST pixels, 5 per class, cross-entropy, learning rate {value}" in found["few_pixels"].sentence
+    assert "cross-entropy" not in found["class_means"].sentence  # it rests on the harmonic layer alone
+    assert "So far: MNIST pixels: 72" in found["few_pixels"].sentence
+
+
+def test_draws_that_disagree_decide_nothing() -> None:
+    results = made_up(FULL, {})
+    for cell, found in results.items():
+        test = found.arrays["test"].copy()
+        test[:2] = test[2] + (0.02 if cell.seed % 2 else -0.02) - (cell.images >= 100) * 0.005
+        results[cell] = CellResult(arrays={**found.arrays, "test": test}, metrics={"nearest_mean": float(test[2, 0])})
+    assert set(verdicts(FULL, results).values()) == {NOT_DECIDED}
+
+
 def test_class_means_can_be_better_than_both() -> None:
     found = verdicts(FULL, made_up(FULL, {}, means=0.9))
     assert [name for name, verdict in found.items() if verdict == NOT_REPRODUCED] == ["class_means"]
@@ -246,6 +272,8 @@ def test_a_little_behind_is_no_worse_with_many_but_not_better_with_few() -> None
 def test_short_runs_few_seeds_missing_sizes_and_cells_decide_nothing() -> None:
     for short in (replace(FULL, steps=10), replace(FULL, seeds=(0, 1)), replace(FULL, images=(1, 200))):
         assert set(verdicts(short, made_up(short, {})).values()) == {NOT_DECIDED}
+    three = replace(FULL, seeds=(0, 1, 2))
+    assert set(verdicts(three, made_up(three, {})).values()) == {REPRODUCED}
     results = made_up(FULL, {})
     del results[LittleDataCell("cifar10_linear", 5, 3)]
     found = verdicts(FULL, results)

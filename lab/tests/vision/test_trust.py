@@ -290,8 +290,13 @@ def test_differences_within_the_noise_decide_nothing() -> None:
 
 
 def test_short_runs_few_seeds_and_missing_cells_decide_nothing() -> None:
-    for short in (replace(FULL, mlp_steps=10), replace(FULL, seeds=(0, 1)), replace(FULL, datasets=("digits",))):
+    for less in ({"mlp_steps": 10}, {"layer_steps": 9}, {"hidden": 32}, {"seeds": (0, 1)}, {"datasets": ("digits",)}):
+        short = replace(FULL, **less)
         assert set(verdicts(short, made_up(short, {})).values()) == {NOT_DECIDED}
+    three = replace(FULL, seeds=(0, 1, 2))
+    assert set(verdicts(three, made_up(three, {})).values()) == {REPRODUCED}
+    words = replace(FULL, mlp_steps=10, layer_steps=9).short_of([TrustCell("mnist", MLP, HARMONIC, 2.0, 0)])
+    assert words == "Less than in the full profile: hidden layer: 10 of 3440 steps."
     results = made_up(FULL, {})
     del results[TrustCell("mnist", MLP, STANDARD, 0.0, 3)]
     found = verdicts(FULL, results)

@@ -25,7 +25,7 @@ DPI = 100
 
 
 def draw_frames(task: Task, results: Mapping[tuple[str, str], CellResult]) -> "Iterator[Image]":
-    """Return one frame a snapshot, with a panel a model; results are keyed as `MODEL_STYLES` is.
+    """Return one frame per snapshot, with one panel per model; results are keyed as `MODEL_STYLES` is.
 
     A run is always seen along the principal components of its *last* embedding: axes found anew for each frame would
     flip and turn. The view follows the tokens' size. Colors and edges are those of the last frame.

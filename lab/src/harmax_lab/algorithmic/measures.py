@@ -13,6 +13,7 @@ import numpy as np
 
 from harmax.analysis import BestCosets, best_cosets, circle_fit, grokking_epochs, grouping, lattice_fit, tree_fit
 from harmax_lab.kit.store import CellResult
+from harmax_lab.paper.readings import SEVERE_EPOCHS, SEVERE_FACTOR
 from harmax_lab.tasks import Structure
 
 DRAWS = 499  # of the cosets' null
@@ -89,15 +90,35 @@ NUMBERS: dict[str, dict[str, str]] = {
 
 def last_embedding(result: CellResult) -> np.ndarray | None:
     """Return the shown tokens' last embedding (K, D) in float64, or None where the run diverged."""
-    found = np.asarray(result.arrays["embedding"][-1], dtype=np.float64)
+    return _finite(result, -1)
+
+
+def snapshot(result: CellResult, epoch: int) -> np.ndarray | None:
+    """Return the embedding at an epoch, or at the last stored one before it, as `last_embedding` does."""
+    return _finite(result, int(np.searchsorted(result.arrays["snapshot_epoch"], epoch, side="right")) - 1)
+
+
+def _finite(result: CellResult, index: int) -> np.ndarray | None:
+    found = np.asarray(result.arrays["embedding"][index], dtype=np.float64)
     diverged = result.metrics.get("diverged_at") is not None or not np.isfinite(found).all()
     return None if diverged else found
 
 
 def grokking(result: CellResult) -> dict[str, float]:
-    """Return when a run learns and generalizes: the first of 20 epochs in a row above 0.9, infinity for never."""
-    curves = {f"{name}_epoch": result.curves[f"{name}_accuracy"] for name in ("train", "test")}
-    return {name: float(grokking_epochs(curve[None])[0]) for name, curve in curves.items()}
+    """Return when a run learns and when it generalizes, how long it waits between the two, and whether it groks.
+
+    A run learns, or generalizes, from the first of 20 epochs in a row above 0.9 on; a diverged one never does
+    (infinity). One that generalizes no later than it learns waits for 0 epochs, one that never generalizes for all
+    epochs of its training, the longest wait there can be. It groks, as the paper's "severe" is read, if it has learned
+    and generalizes 100 epochs later or more, and twice as late or later, or never.
+    """
+    curves = [result.curves[f"{name}_accuracy"] for name in ("train", "test")]
+    broken = result.metrics.get("diverged_at") is not None
+    train, test = (np.inf if broken else float(grokking_epochs(curve[None])[0]) for curve in curves)
+    learned = bool(np.isfinite(train))
+    severe = learned and test >= train + SEVERE_EPOCHS and test >= SEVERE_FACTOR * train
+    wait = float(len(curves[1])) if np.isinf(test) else max(test - train, 0.0)
+    return {"train_epoch": train, "test_epoch": test, "wait": wait, "groks": severe}
 
 
 def fit(structure: Structure, embedding_KD: np.ndarray, components: int | None = 2) -> Any:

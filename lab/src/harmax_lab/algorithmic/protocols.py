@@ -24,7 +24,7 @@ from harmax_lab.models import MODELS
 from harmax_lab.tasks import PROTOCOLS, Task
 
 HEADS = ("linear", "harmonic")
-POWERED = ("harmonic", "learnable", "dot_harmax", "student_t")
+POWERED = ("harmonic", "learnable", "dot_harmax", "student_t", "contrastive_authors", "spherical_authors")
 """Heads of `harmax_lab.losses.LOSSES` that are built with the exponent and the softening of the settings."""
 
 
@@ -45,6 +45,8 @@ class Settings:
     """Whether runs of several exponents are trained as one ensemble."""
     softening: float = 0.0
     penalty: float = 0.0
+    exact: bool = False
+    """Whether the loss keeps its gradient where it is tiny, as the authors' arithmetic of ratios does."""
     dropout_in_tests: bool = False
     options: tuple[tuple[str, float], ...] = ()
     """What else the head is built with, by name."""

@@ -103,6 +103,7 @@ def stacks_of(
             weight_decay=[one.weight_decay for one in own],
             exponent=[one.exponent for one in own] if how.stack_exponents else None,
             penalty=how.penalty,
+            exact=how.exact,
             dropout_in_tests=how.dropout_in_tests,
             snapshots=sorted({epoch for one in own for epoch in snapshot_epochs(one.epochs, snapshots)}),
         )

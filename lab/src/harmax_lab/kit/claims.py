@@ -1,13 +1,21 @@
-"""Claims: a sentence, the cells it needs, its judge, and a test of whether the run is large enough."""
+"""Claims: a sentence, the cells it needs, its judge, and what it rests on."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 from harmax_lab.kit.results import Results, Test
+from harmax_lab.kit.rules import LEAST_SEEDS, Choice, contradicted, undecided
+from harmax_lab.kit.store import CellResult
+from harmax_lab.paper import quote
 
-REPRODUCED, NOT_REPRODUCED, NOT_DECIDED = VERDICTS = ("reproduced", "not reproduced", "not decided")
+REPRODUCED, NOT_REPRODUCED, NOT_DECIDED, NOT_RUN = VERDICTS = (
+    "reproduced",
+    "not reproduced",
+    "not decided",
+    "not run",
+)
 
 
 class Finding(NamedTuple):
@@ -20,19 +28,43 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that the experiment can support or contradict, and what the paper reports for it."""
+    """A sentence that the experiment can support or contradict.
+
+    It is a claim of the paper if it names the paper's sentences that say so, and a control of ours otherwise.
+    """
 
     id: str
     statement: str
-    paper: str
-    control: bool = False
-    """Whether this is a check that the paper does not make. Its verdict says whether the statement holds."""
-    needs: Test = field(default=lambda cell: True, kw_only=True)
+    """How the paper's sentence is read, and the rule by which it is judged."""
+    paper: str = ""
+    """What the paper, or the authors' files, report besides the sentence: numbers, settings."""
+    _: KW_ONLY
+    sentences: tuple[str, ...] = ()
+    """Keys of `harmax_lab.paper.SENTENCES`, such as "3.2/6"."""
+    needs: Test = field(default=lambda cell: True)
     """Returns whether the claim needs a cell; `where(...)` makes such a test."""
-    judge: Callable[[Results[Any, Any]], Finding] | None = field(default=None, kw_only=True)
-    """Judges these cells, all of which are finished."""
-    enough: Callable[[Results[Any, Any]], str] = field(default=lambda results: "", kw_only=True)
-    """Returns a sentence that says why the run is too small to decide the claim; empty if it is large enough."""
+    judge: Callable[[Results[Any, Any]], Finding] | None = None
+    """Judges these cells, all of which are finished. None only where nothing can be run."""
+    not_run: str = ""
+    """Why the paper's claim cannot be run here. What `judge` finds is then evidence from something smaller."""
+    seeds: int = LEAST_SEEDS
+    """How many trainings per arm decide it; `rules.LEAST_RUNS` for a share of the runs."""
+    choices: Callable[[Results[Any, Any]], Iterable[Choice]] = field(default=lambda results: ())
+    """Returns what a search has chosen for the arms that the claim rests on."""
+    passing: Callable[[CellResult], bool] | None = None
+    """For claims about what a trained model looks like: returns whether a run passes the test."""
+    enough: Callable[[Results[Any, Any]], str] = field(default=lambda results: "")
+    """Returns why the run cannot decide the claim for reasons of its own; empty if it can."""
+
+    @property
+    def control(self) -> bool:
+        """Whether this is a check that the paper does not make. Its verdict says whether the statement holds."""
+        return not self.sentences
+
+    @property
+    def source(self) -> str:
+        """The paper's sentences, quoted in a few words, and what else it reports."""
+        return " ".join([*map(quote, self.sentences), self.paper]).strip() or "Not in the paper."
 
 
 @dataclass(frozen=True)
@@ -46,18 +78,22 @@ class Verdict:
 
 
 def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
-    """Judge a claim on the cells that it needs. It is undecided if one is missing or if the run is too small."""
+    """Judge a claim on the cells that it needs, by the rules of `rules.py`."""
     own = results.where(claim.needs)
-    if not own.wanted:
-        absent = ", ".join(getattr(results.spec, "absent", ()))
-        why = f" Left out, because the files were not there: {absent}." if absent else ""
-        return Verdict(claim.id, NOT_DECIDED, f"This profile has no cell for this claim.{why}")
-    if not own.complete:
-        return Verdict(claim.id, NOT_DECIDED, "Some cells that this claim needs are not finished.")
-    assert claim.judge is not None
-    finding = claim.judge(own)
-    if short := claim.enough(own):
-        return Verdict(claim.id, NOT_DECIDED, f"{short} So far: {finding.sentence}", finding.numbers)
+    judge, finished = claim.judge, bool(own.wanted) and own.complete
+    finding = judge(own) if judge is not None and finished else Finding(None, "", {})
+    so_far = f" So far: {finding.sentence}" if finding.sentence else ""
+    if claim.not_run:
+        counts = finding.sentence and not own.spec.stand_in()
+        evidence = f" In something smaller: {finding.sentence}" if counts else ""
+        return Verdict(claim.id, NOT_RUN, f"{claim.not_run}{evidence}", finding.numbers)
+    if reason := undecided(claim, own):
+        return Verdict(claim.id, NOT_DECIDED, f"{reason}{so_far}", finding.numbers)
+    if claim.passing is not None and judge is not None:
+        passing = judge(own.having(claim.passing))
+        if contradicted(finding, passing):
+            sentence = f"Runs that pass the test say the opposite: {passing.sentence} All runs: {finding.sentence}"
+            return Verdict(claim.id, NOT_DECIDED, sentence, finding.numbers)
     verdict = NOT_DECIDED if finding.holds is None else REPRODUCED if finding.holds else NOT_REPRODUCED
     return Verdict(claim.id, verdict, finding.sentence, finding.numbers)
 
@@ -84,7 +120,7 @@ def at_least(**wanted: float) -> Callable[[Results[Any, Any]], str]:
 def verdict_words(verdict: str, claim: Claim) -> str:
     """Return the words for a verdict. A control holds or does not hold, because the paper has no such claim.
 
-    >>> verdict_words("not reproduced", Claim("bias", "A bias separates.", "Not reported.", control=True))
+    >>> verdict_words("not reproduced", Claim("bias", "A bias separates."))
     'does not hold'
     """
     words = {REPRODUCED: "holds", NOT_REPRODUCED: "does not hold"}

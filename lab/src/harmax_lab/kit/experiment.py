@@ -28,6 +28,14 @@ class Spec:
     seeds: tuple[int, ...] = (0,)
     """The experiment is repeated once per seed."""
 
+    def stand_in(self) -> str:
+        """Say what stands in for real data, and so decides nothing; empty for real data."""
+        return ""
+
+    def short_of(self, cells: Sequence[Any]) -> str:
+        """Say in what runs of these cells fall short of the paper's, or of the full profile's; empty if in nothing."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -134,6 +142,11 @@ class Experiment(Generic[S, C]):
         """Return the name of a spec's run folder. That of a view changes with its source."""
         return spec_hash(self.name, self.version, asdict(spec), source=self.source_key(spec))
 
+    @property
+    def versions(self) -> list[int]:
+        """Own version, and that of the experiment whose runs a view reads."""
+        return [self.version] if self.source is None else [self.version, *self.source.versions]
+
     def source_key(self, spec: S) -> str | None:
         """Return the run that a view reads, as <experiment>/<spec-hash>; None for other experiments."""
         return None if self.source is None else f"{self.source.name}/{self.source.key(spec)}"
@@ -193,6 +206,7 @@ class Experiment(Generic[S, C]):
         counts = {name: len(getattr(run, name)) for name in ("done", "failed", "damaged")}
         return {
             "experiment": self.name,
+            "versions": self.versions,
             "profile": run.profile,
             "cells": {**counts, "total": len(run.cells)},
             "spec": asdict(spec),

@@ -8,12 +8,12 @@ interval must have a higher level: `shared_level`.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from harmax.analysis import Interval, PairedDifference
+from harmax.analysis import Interval, PairedDifference, share_interval
 from harmax_lab.kit.claims import Finding
 from harmax_lab.kit.results import Results
+from harmax_lab.kit.rules import LEAST_SEEDS
 
 SIGNIFICANT = 0.05
-LEAST_SEEDS = 10  # with fewer, an interval over seeds says little
 Judge = Callable[[Results[Any, Any]], Finding]
 
 
@@ -31,9 +31,9 @@ def pairs_of(difference: PairedDifference | None) -> int:
     return 0 if difference is None else difference.greater + difference.less + difference.ties
 
 
-def side(difference: PairedDifference | None, *, least: int = LEAST_SEEDS) -> int:
+def side(difference: PairedDifference | None) -> int:
     """Return 1 if the whole interval of a difference is above 0, -1 if below, else 0; 0 with too few pairs."""
-    if difference is None or pairs_of(difference) < least:
+    if difference is None or pairs_of(difference) < LEAST_SEEDS:
         return 0
     above = difference.difference.above(0)
     return 0 if above is None else 1 if above else -1
@@ -109,6 +109,28 @@ def below(found: Interval, limit: float) -> bool | None:
     """
     above = found.above(limit)
     return None if above is None else not above
+
+
+def reaches(count: int, total: int, least: float) -> bool | None:
+    """Return whether at least this share of the runs does something.
+
+    True if the share of our runs is as high. False if its whole 95 % interval is lower. None in between, and without a
+    run. The interval of 20 runs never lies wholly above 0.9, so it is not asked to.
+
+    >>> reaches(18, 20, 0.9), reaches(17, 20, 0.9), reaches(10, 20, 0.9), reaches(0, 0, 0.9)
+    (True, None, False, None)
+    """
+    return share_reaches(share_interval(count, total), least) if total else None
+
+
+def share_reaches(share: Interval, least: float) -> bool | None:
+    """Return the same for a share with its interval."""
+    return True if share.estimate >= least else False if share.high < least else None
+
+
+def opposite(answer: bool | None) -> bool | None:
+    """Return the opposite of an answer; None stays None."""
+    return None if answer is None else not answer
 
 
 def signed(found: Interval, digits: int = 2, *, scale: float = 1.0) -> str:

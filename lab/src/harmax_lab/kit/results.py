@@ -4,16 +4,21 @@
 >>> found.mean(), found.by("seed")   # doctest: +SKIP
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
-from harmax.analysis import Interval, PairedDifference, bootstrap_interval, paired_difference
+import numpy as np
+
+from harmax.analysis import Interval, PairedDifference, bootstrap_interval, mean_interval, paired_difference
 from harmax_lab.kit.store import CellResult
 
 S = TypeVar("S")
 C = TypeVar("C")
 Test = Callable[[Any], bool]
+BOOTSTRAP_FROM = 10
+"""Seeds. A bootstrap of fewer is too narrow."""
 
 
 def where(*tests: Test, **fields: Any) -> Test:
@@ -139,7 +144,45 @@ class Results(Mapping[C, CellResult], Generic[S, C]):
         if not found:
             return None
         first, second = ([scale * value for value in arm] for arm in zip(*found, strict=True))
-        return paired_difference(first, second, statistic=statistic, level=level)
+        return compare(first, second, statistic=statistic, level=level)
+
+
+def interval(values: Sequence[float], *, level: float = 0.95) -> Interval:
+    """Return the mean of one value per seed with its interval: by the bootstrap from ten seeds on, Student's below.
+
+    >>> print(interval([1.0, 2.0, 3.0]))
+    2 [-0.484, 4.48]
+    """
+    if len(values) < BOOTSTRAP_FROM:
+        return mean_interval(values, level=level)
+    return bootstrap_interval(values, statistic="mean", level=level)
+
+
+def compare(
+    first: Sequence[float | None], second: Sequence[float | None], *, statistic: str = "mean", level: float = 0.95
+) -> PairedDifference:
+    """Compare two arms seed by seed, with the interval of the rule book: Student's where there are few seeds."""
+    found = paired_difference(first, second, statistic=statistic, level=level)
+    if len(first) >= BOOTSTRAP_FROM:
+        return found
+    endless = math.inf  # of a run that never reaches its goal, which None stands for
+    values = ([endless if value is None else value for value in arm] for arm in (first, second))
+    differences = [0.0 if one == other else one - other for one, other in zip(*values, strict=True)]
+    few = interval if statistic == "mean" else few_median
+    return found._replace(difference=few(differences, level=level))
+
+
+def few_median(values: Sequence[float], *, level: float = 0.95) -> Interval:
+    """Return the median of few values with its exact interval, between two of the values; infinite below six.
+
+    >>> print(few_median([5.0, 1.0, 2.0, 4.0, 3.0, 6.0]))
+    3.5 [1, 6]
+    """
+    from scipy.stats import binom  # slow to import
+
+    ordered = [-math.inf, *sorted(values), math.inf]
+    inside = int(binom.ppf((1 - level) / 2, len(values), 0.5))
+    return Interval(float(np.median(values)), ordered[inside], ordered[-1 - inside])
 
 
 class Column(Generic[C]):
@@ -175,13 +218,13 @@ class Column(Generic[C]):
         return found
 
     def mean(self, *, scale: float = 1.0, level: float = 0.95) -> Interval | None:
-        """Return the mean of the present values with its bootstrap interval; None without any."""
-        return self.present._interval("mean", scale, level)
+        """Return the mean of the present values with the interval of the rule book; None without any."""
+        scaled = [scale * value for value in self.present]
+        return interval(scaled, level=level) if scaled else None
 
     def median(self, *, scale: float = 1.0, level: float = 0.95) -> Interval | None:
-        """Return the median with its bootstrap interval; None without a value. A value None counts as infinity."""
-        return self._interval("median", scale, level)
-
-    def _interval(self, statistic: str, scale: float, level: float) -> Interval | None:
+        """Return the median with the interval of the rule book; None without a value. None counts as infinity."""
         scaled = [None if value is None else scale * value for value in self]
-        return bootstrap_interval(scaled, statistic=statistic, level=level) if scaled else None
+        if len(scaled) >= BOOTSTRAP_FROM:
+            return bootstrap_interval(scaled, statistic="median", level=level)
+        return few_median([math.inf if value is None else value for value in scaled], level=level) if scaled else None

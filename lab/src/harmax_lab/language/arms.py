@@ -5,34 +5,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harmax.analysis import Interval
+from harmax.analysis import Interval, PairedDifference
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.judges import Judge, signed
-from harmax_lab.kit.results import Results, where
+from harmax_lab.kit.judges import Judge, pairs_of, signed
+from harmax_lab.kit.results import Results, compare, where
 from harmax_lab.kit.store import CellResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-STANDARD, HARMONIC, NANOGPT = "standard", "harmonic", "nanogpt"
+STANDARD, HARMONIC = "standard", "harmonic"
+PAPERS = HARMONIC
+"""The arm that stands for the paper's harmonic GPT-2. Claims compare it with the arm `STANDARD` of the same seed."""
 STYLES = {STANDARD: HEAD_STYLES["cross_entropy"], HARMONIC: HEAD_STYLES["harmonic"]}
-SMOOTHED = 5  # logged steps
+SMOOTHED = 5  # logged steps, or a fiftieth of them where that is more
+
+Value = str | Callable[[CellResult], float | None]
+"""A metric by its name, or a function that computes a number from a run."""
 
 
-def compares(
-    id: str,
-    statement: str,
-    judge: Judge,
-    arms: tuple[str, ...] = (STANDARD, HARMONIC),
-    *,
-    enough: Callable[[Results], str],
-    paper: str = "",
-    control: bool = False,
-) -> Claim:
+def compares(id: str, statement: str, judge: Judge, arms: tuple[str, ...] = (STANDARD, PAPERS), **own: Any) -> Claim:
     """Return a claim about some arms, which is not decided where a profile leaves one of them out.
 
-    It is a control where the paper says nothing about it.
+    Args:
+        id, statement, judge: as in `Claim`.
+        arms: that it needs.
+        own: its other fields.
     """
 
     def judge_all(results: Results) -> Finding:
@@ -40,38 +39,39 @@ def compares(
             return Finding(None, "This profile leaves out an arm of this claim.", {})
         return judge(results)
 
-    text, needs = paper or "Not reported.", where(arm=arms)
-    return Claim(id, statement, text, control or not paper, needs=needs, judge=judge_all, enough=enough)
+    return Claim(id, statement, needs=where(arm=arms), judge=judge_all, **own)
 
 
-def enough_text(*, tokens: int, seeds: int = 3) -> Callable[[Results], str]:
-    """Return a test for `enough`: so many tokens of real text in a run, and so many seeds."""
+def apart(results: Results, value: Value, *, level: float = 0.95) -> PairedDifference | None:
+    """Return how much larger a number is for the paper's arm than for the standard one, seed by seed."""
 
-    def test(results: Results) -> str:
-        spec = results.spec
-        if spec.embedded:
-            return "Generated tokens say nothing about text."
-        if spec.tokens < tokens:
-            return f"Only {spec.tokens / 1e6:.3g}M of at least {tokens / 1e6:.0f}M tokens were trained on."
-        if len(spec.seeds) < seeds:
-            return f"{len(spec.seeds)} of at least {seeds} seeds were run, and the difference of one may be chance."
-        return ""
+    def by_seed(arm: str) -> dict[int, float]:
+        found = results.where(arm=arm).take(lambda cell, run: number(run, value)).present.by("seed")
+        return {seed: float(one) for seed, one in found.items()}
 
-    return test
-
-
-def unless_embedded(words: str) -> Callable[[Results], str]:
-    """Return a test for `enough`: what is embedded or made up decides nothing, and the words say why."""
-    return lambda results: words if results.spec.embedded else ""
+    harmonic, standard = by_seed(PAPERS), by_seed(STANDARD)
+    seeds = sorted(harmonic.keys() & standard.keys())
+    if not seeds:
+        return None
+    first, second = ([arm[seed] for seed in seeds] for arm in (harmonic, standard))
+    return compare(first, second, statistic="mean", level=level)
 
 
-def over_seeds(difference: Interval, seeds: int) -> str:
+def number(run: CellResult, value: Value) -> float | None:
+    """Return a number of a run; None where it is not known."""
+    return run.metrics.get(value) if isinstance(value, str) else value(run)
+
+
+def over_seeds(difference: Interval, seeds: int, digits: int = 3) -> str:
     """Write a mean difference; its interval says nothing where there is one seed."""
-    return (
-        f"{signed(difference, 3)} over {seeds} seeds"
-        if seeds > 1
-        else f"{difference.estimate:+.3f} (one model per arm)"
-    )
+    if seeds > 1:
+        return f"{signed(difference, digits)} over {seeds} seeds"
+    return f"{difference.estimate:+.{digits}f} (one model per arm)"
+
+
+def written(found: PairedDifference | None, digits: int = 3) -> str:
+    """Write a comparison of the arms."""
+    return "unknown" if found is None else over_seeds(found.difference, pairs_of(found), digits)
 
 
 def draw_runs(
@@ -81,8 +81,9 @@ def draw_runs(
     curves = [run.curves for run in runs]
     step = scale * curves[0]["step"]
     if len(step) >= 2 * SMOOTHED:
-        smooth = [np.convolve(one["loss"], np.ones(SMOOTHED) / SMOOTHED, mode="valid") for one in curves]
-        middle = step[SMOOTHED // 2 : -(SMOOTHED // 2)]
+        size = max(SMOOTHED, len(step) // 50) | 1
+        smooth = [np.convolve(one["loss"], np.ones(size) / size, mode="valid") for one in curves]
+        middle = step[size // 2 : -(size // 2)]
         axes.plot(middle, np.median(smooth, 0), color=color, linestyle=line, linewidth=1)
     val = np.median([one["val_loss"] for one in curves], 0)
     axes.plot(scale * curves[0]["val_step"], val, marker, color=color, **MARK)

@@ -11,10 +11,10 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +38,9 @@ WITHOUT_DATA: dict[str, Any] = {"embedded": True, "dtype": "float32", "compile":
 @dataclass(frozen=True, kw_only=True)
 class TrainingSpec(Spec):
     """Settings of a GPT-2, its text and its schedule; the defaults follow nanoGPT's recipe."""
+
+    FULL_TOKENS: ClassVar[int] = 0
+    """Tokens of the full profile. Runs on fewer decide nothing."""
 
     embedded: bool = False
     """Whether generated tokens, embedded word pairs and made-up sentences stand in for the data folder."""
@@ -79,6 +82,16 @@ class TrainingSpec(Spec):
         """Tokens that a run learns from, repetitions included."""
         return self.steps * self.tokens_per_step
 
+    def stand_in(self) -> str:
+        """Say that made-up text stood in for the corpus."""
+        return "Generated tokens, embedded words and made-up sentences stood in for text." if self.embedded else ""
+
+    def short_of(self, cells: Sequence[Any]) -> str:
+        """Say that the runs saw fewer tokens than the full profile's."""
+        if self.tokens >= self.FULL_TOKENS:
+            return ""
+        return f"Only {self.tokens / 1e6:.3g}M of the full profile's {self.FULL_TOKENS / 1e6:.3g}M tokens were read."
+
 
 def part(progress: Progress, start: float, end: float, label: str = "") -> Progress:
     """Return how a part of the work tells its progress: as a fraction between two of the whole, under a label."""
@@ -94,6 +107,8 @@ def train_model(
 ) -> CellResult:
     """Train one model into a folder, whose `model/` transformers can load afterwards, and return its curves.
 
+    A training that diverges is a result too, with an infinite loss.
+
     Args:
         spec: what all arms share.
         arm: the fields of a `PretrainSpec` that are the arm's own: its head, its exponent.
@@ -103,6 +118,19 @@ def train_model(
         device: where to train.
         progress: is told after every logged step.
     """
+    try:
+        return _train(spec, arm, lr, seed, output, device, progress)
+    except FloatingPointError:
+        found = read_result(output)
+        reached = int(found.curves["step"][-1]) if len(found.curves["step"]) else 0
+        lost = {"val_loss": math.inf, "train_loss": math.inf, "gap": math.nan, "exponent": None, "parameters": None}
+        seen = {"tokens": spec.tokens, "times_seen": None, "embedded": spec.embedded, "lr": lr}
+        return CellResult(found.curves, {}, {**found.metrics, **lost, **seen, "diverged_at": reached + 1})
+
+
+def _train(
+    spec: TrainingSpec, arm: Mapping[str, Any], lr: float, seed: int, output: Path, device: str, progress: Progress
+) -> CellResult:
     from harmax.train.language.train import LanguageRecipe
     from harmax.train.loop import Training
     from harmax.train.world import joined

@@ -1,28 +1,31 @@
-"""What a probe reads in either arm's residual stream (SST-2 and CoLA): a view of the runs of `gpt2`.
+"""What a probe reads in a model's residual stream (SST-2 and CoLA): a view of the runs of `gpt2`.
 
-There is one model per arm and seed, so intervals are over probes of these models, not over models. The paper's are too,
-as far as one can tell. Such an interval does not know that the dev sentences are themselves a sample. With a thousand
-of them this is the larger part of the noise, so a control draws the sentences anew as well.
+The paper's table has one model per arm, and its deviations are over probes, as far as one can tell. Claims here compare
+models: the mean over a model's probes, seed by seed. Figures and tables have intervals over probes. Neither knows that
+the dev sentences are a sample too. With a thousand of them this is a large part of the noise, so a control draws the
+sentences anew as well.
 """
 
 # S probes (of all models of an arm), N sentences, K draws
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from harmax.analysis import Interval, PairedDifference, bootstrap_interval, paired_difference
-from harmax.figures import Picture
+from harmax.figures import Picture, headline
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Finding
 from harmax_lab.kit.experiment import view
-from harmax_lab.kit.judges import both, listed, pairs_of, shared_level
+from harmax_lab.kit.judges import both, everywhere, listed, pairs_of, shared_level
 from harmax_lab.kit.results import Results
+from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, tabulate
 from harmax_lab.language import gpt2
-from harmax_lab.language.arms import HARMONIC, STANDARD, STYLES, compares, unless_embedded
+from harmax_lab.language.arms import PAPERS, STANDARD, STYLES, apart, written
+from harmax_lab.language.gpt2 import ArmCell, LanguageSpec, budget, of_models, of_paper, trained
 from harmax_lab.language.probing import READOUTS, SCORES, scores
 
 if TYPE_CHECKING:
@@ -33,10 +36,10 @@ DRAWS = 1000
 TITLES = {"sst2": "SST-2", "cola": "CoLA"}
 READOUT_WORDS = {"last": "last token", "mean": "mean over tokens"}
 PAPER = {
-    ("sst2", 0): {STANDARD: (76.2, 1.5), HARMONIC: (77.9, 1.1)},
-    ("sst2", 6): {STANDARD: (79.9, 1.3), HARMONIC: (79.9, 1.7)},
-    ("cola", 0): {STANDARD: (73.9, 1.0), HARMONIC: (74.3, 1.0)},
-    ("cola", 6): {STANDARD: (78.2, 1.7), HARMONIC: (77.1, 4.2)},
+    ("sst2", 0): {STANDARD: (76.2, 1.5), PAPERS: (77.9, 1.1)},
+    ("sst2", 6): {STANDARD: (79.9, 1.3), PAPERS: (79.9, 1.7)},
+    ("cola", 0): {STANDARD: (73.9, 1.0), PAPERS: (74.3, 1.0)},
+    ("cola", 6): {STANDARD: (78.2, 1.7), PAPERS: (77.1, 4.2)},
 }
 """F1 in points and its deviation, by data set and layer, then by arm."""
 
@@ -57,6 +60,22 @@ class Spot(NamedTuple):
     def paper(self) -> Mapping[str, tuple[float, float]]:
         """What the paper reports for it, by arm; it does not name its read-out."""
         return PAPER.get((self.task, self.layer), {})
+
+
+def measure(spec: LanguageSpec, cell: ArmCell, result: CellResult) -> dict[str, float]:
+    """Return the mean F1 of a model's probes at every spot, in points."""
+    found = {}
+    for task in (key.split("/")[1] for key in result.arrays if key.startswith("probes/") and key.endswith("/f1")):
+        f1_SLR = _points(result.arrays[f"probes/{task}/f1"])
+        for place, layer in enumerate(spec.probe_layers):
+            for column, readout in enumerate(READOUTS):
+                found[f1_of(Spot(task, layer, readout))] = float(f1_SLR[:, place, column].mean())
+    return found
+
+
+def f1_of(spot: Spot) -> str:
+    """Return the name of the metric that `measure` gives a spot."""
+    return "F1 at " + ", ".join(map(str, spot))
 
 
 def title(task: str) -> str:
@@ -99,7 +118,7 @@ def majority_of(results: Results, task: str) -> float:
 
 def compare(results: Results, spot: Spot, *, score: str = "f1", level: float = 0.95) -> PairedDifference | None:
     """Compare harmonic with standard in points, probe by probe; None if the probes of an arm are missing."""
-    harmonic, standard = (probes_of(results, arm, spot, score) for arm in (HARMONIC, STANDARD))
+    harmonic, standard = (probes_of(results, arm, spot, score) for arm in (PAPERS, STANDARD))
     if harmonic is None or standard is None or len(harmonic) != len(standard):
         return None
     return paired_difference(_points(harmonic), _points(standard), statistic="mean", level=level)
@@ -110,7 +129,7 @@ def compare_on_sentences(results: Results, spot: Spot, *, level: float = 0.95) -
 
     A draw takes as many dev sentences and as many pairs of probes as there are, with replacement.
     """
-    harmonic, standard = (probes_of(results, arm, spot, "said") for arm in (HARMONIC, STANDARD))
+    harmonic, standard = (probes_of(results, arm, spot, "said") for arm in (PAPERS, STANDARD))
     if harmonic is None or standard is None or harmonic.shape != standard.shape:
         return None
     labels_N = np.asarray(results.array(f"probes/{spot.task}/labels").values[0])
@@ -147,77 +166,89 @@ def models(results: Results) -> str:
     return "one model" if count == 1 else f"{count} models"
 
 
-def _judge_as_well(
-    results: Results, *, readouts: Sequence[str], difference: Callable[..., Interval | None], over: str
-) -> Finding:
-    spots = spots_of(results, readouts)
-    found = {spot: difference(results, spot, level=shared_level(len(spots))) for spot in spots}
+def _judge_as_well(results: Results, *, readouts: Sequence[str]) -> Finding:
+    """Judge whether harmonic models are at most a margin behind at every spot, each with its interval over seeds."""
+
+    def ahead(spot: Spot, level: float) -> PairedDifference | None:
+        found = apart(results, f1_of(spot), level=level)
+        # Within the margin is as good as ahead.
+        return found and found._replace(difference=Interval(*(one + AS_WELL for one in found.difference)))
+
+    found = everywhere(spots_of(results, readouts), ahead)
+    shown = {spot.words: written(apart(results, f1_of(spot)), 1) for spot in found.found}
+    return Finding(found.holds, f"F1, harmonic minus standard, in points: {listed(shown)}.", {})
+
+
+def _judge_on_sentences(results: Results) -> Finding:
+    spots = spots_of(results)
+    found = {spot: compare_on_sentences(results, spot, level=shared_level(len(spots))) for spot in spots}
     words = listed({spot.words: in_points(one) or "missing" for spot, one in found.items()})
     return Finding(
         both(*(one.above(-AS_WELL) if one else None for one in found.values())),
-        f"F1, harmonic minus standard, in points: {words}. Intervals are over {over} of {models(results)} per arm, not "
-        "over models.",
+        f"F1, harmonic minus standard, in points: {words}. Intervals are over probes and dev sentences of "
+        f"{models(results)} per arm, not over models.",
         {"_".join(map(str, spot)): one._asdict() for spot, one in found.items() if one},
     )
 
 
-def _over_probes(results: Results, spot: Spot, *, level: float) -> Interval | None:
-    found = compare(results, spot, level=level)
-    return found.difference if found else None
-
-
 def _judge_majority(results: Results) -> Finding:
-    places = [(arm, spot) for arm in (STANDARD, HARMONIC) for spot in spots_of(results)]
-    limits = {task: majority_of(results, task) for task in tasks_of(results)}
-    answers: dict[str, bool | None] = {}
-    for arm, spot in places:
-        mean = mean_of(results, arm, spot, level=shared_level(len(places)))
-        answers[f"{arm}, {spot.words}"] = mean.above(limits[spot.task]) if mean else None
-    below = [words for words, answer in answers.items() if answer is not True]
-    constant = ", ".join(f"{title(task)} {limit:.1f}" for task, limit in limits.items())
+    def above(arm: str, spot: Spot) -> bool | None:
+        mean = results.where(arm=arm).take(lambda cell, run: run.metrics.get(f1_of(spot))).mean()
+        return mean.above(majority_of(results, spot.task)) if mean else None
+
+    places = [(arm, spot) for arm in (STANDARD, PAPERS) for spot in spots_of(results)]
+    answers = {f"{arm}, {spot.words}": above(arm, spot) for arm, spot in places}
+    not_above = [words for words, answer in answers.items() if answer is not True]
+    constant = ", ".join(f"{title(task)} {majority_of(results, task):.1f}" for task in tasks_of(results))
     return Finding(
         both(*answers.values()),
-        f"{len(places) - len(below)} of {len(places)} do. The more frequent label has an F1 of {constant}."
-        + (f" Not above it: {'; '.join(below)}." if below else ""),
-        {"above": len(places) - len(below), "of": len(places)},
+        f"{len(answers) - len(not_above)} of {len(answers)} do ({models(results)} per arm). The more frequent label "
+        f"has an F1 of {constant}." + (f" Not above it: {'; '.join(not_above)}." if not_above else ""),
+        {"above": len(answers) - len(not_above), "of": len(answers)},
     )
 
 
-_claim = partial(compares, enough=unless_embedded("Made-up sentences stand in for SST-2 and CoLA."))
 _REPORTED = "; ".join(
-    f"{TITLES[task]}, layer {layer}: {found[HARMONIC][0]} against {found[STANDARD][0]}"
+    f"{TITLES[task]}, layer {layer}: {found[PAPERS][0]} against {found[STANDARD][0]}"
     for (task, layer), found in PAPER.items()
 )
 CLAIMS = (
+    of_paper(
+        "f1_of_probes",
+        "Probes have the F1 of the paper's table, from which its text draws no conclusion. Beside it stands whether "
+        f"our harmonic models are at most {AS_WELL:g} point behind, at every place and with both read-outs.",
+        partial(_judge_as_well, readouts=READOUTS),
+        "Table 2/1",
+        not_run=gpt2.NOT_OURS,
+        paper=f"F1, harmonic against standard: {_REPORTED}. It is not said which vector stands for a sentence.",
+    ),
     *(
-        _claim(
+        of_models(
             f"reads_as_well_{readout}",
             "A probe reads the harmonic model at least as well as the standard one, in every data set and layer: its "
             f"F1 is at most {AS_WELL:g} point lower ({words}).",
-            partial(_judge_as_well, readouts=(readout,), difference=_over_probes, over="probes"),
-            paper=f"F1, harmonic against standard: {_REPORTED}. It is not said which vector stands for a sentence.",
+            partial(_judge_as_well, readouts=(readout,)),
         )
         for readout, words in READOUT_WORDS.items()
     ),
-    _claim(
+    of_models(
         "as_well_on_other_sentences",
         "This holds on other sentences of the same kind: the dev sentences are drawn anew with the probes, for both "
         "read-outs.",
-        partial(_judge_as_well, readouts=READOUTS, difference=compare_on_sentences, over="probes and dev sentences"),
+        _judge_on_sentences,
     ),
-    _claim(
+    of_models(
         "above_the_majority",
-        "Every arm's probes beat always giving the more frequent label, by F1, in every data set, layer and read-out.",
+        "Probes of both arms beat always giving the more frequent label, by F1, in every data set, layer and read-out.",
         _judge_majority,
-        paper="Not reported. On CoLA's dev side always saying yes has an F1 of 81.6, above all of the paper's there.",
-        control=True,
+        paper="On CoLA's dev side always saying yes has an F1 of 81.6, above all of the paper's there.",
     ),
 )
 
 
 def tables(results: Results) -> list[Table]:
     """Tabulate scores and differences beside the paper's."""
-    own, spots = results.where(arm=results.spec.arms), spots_of(results)
+    own, spots = trained(results), spots_of(results)
     place: dict[str, Column] = {
         "sentences": lambda at: title(at.spot.task),
         "layer": lambda at: at.spot.layer,
@@ -229,7 +260,7 @@ def tables(results: Results) -> list[Table]:
         at.values, at.paper = probes_of(own, at.arm, at.spot, "f1"), at.spot.paper.get(at.arm)
     for at in pairs:
         at.found, at.macro = (compare(own, at.spot, score=score) for score in ("f1", "macro_f1"))
-        at.paper = [at.spot.paper[arm][0] for arm in (HARMONIC, STANDARD) if at.spot.paper]
+        at.paper = [at.spot.paper[arm][0] for arm in (PAPERS, STANDARD) if at.spot.paper]
 
     score_columns: dict[str, Column] = {
         **place,
@@ -266,13 +297,13 @@ def tables(results: Results) -> list[Table]:
     ]
 
 
-GRAY, MARKERS = "#555555", {STANDARD: "s", HARMONIC: "o"}
+GRAY, MARKERS = "#555555", dict.fromkeys(STYLES, "o") | {STANDARD: "s"}
 WIDTH = 0.7  # of the arms of one layer together, where layers are 1 apart
 
 
 def figures(results: Results) -> dict[str, Picture]:
     """Draw F1 of every probe by layer, both arms, beside the paper's and the majority's; a column per data set."""
-    own, spec, tasks = results.where(arm=results.spec.arms), results.spec, tasks_of(results)
+    own, spec, tasks = trained(results), results.spec, tasks_of(results)
     if not any(key.startswith("probes/") for result in own.values() for key in result.arrays):
         return {}
     paper = any(spot.paper for spot in spots_of(own))
@@ -283,12 +314,12 @@ def figures(results: Results) -> dict[str, Picture]:
     figure, panels = drawing.facets(
         dict.fromkeys(READOUTS, ""),
         dict.fromkeys(tasks, ""),
-        size=(2.2 + 3.7 * len(tasks), 6.6),
+        size=(2.2 + 3.7 * len(tasks), 7.0),
         ylabel="F1, points",
-        handles=handles,
         sharey="col",
         sharex="col",
     )
+    headline(figure, "What a small probe reads in GPT-2: F1 on SST-2 and CoLA", handles)
     for (readout, task), axes in panels.items():
         axes.axhline(majority_of(own, task), color="black", linestyle="--", linewidth=1.2, zorder=1)
         lane = WIDTH / len(spec.arms)
@@ -300,15 +331,15 @@ def figures(results: Results) -> dict[str, Picture]:
         axes.set_xticks(range(len(spec.probe_layers)), labels=[f"layer {layer}" for layer in spec.probe_layers])
         axes.grid(False, axis="x")
     caption = (
-        "F1 of probes on the dev side, by layer and by the vector that they read. Small dots: single probes. Marks and "
-        f"bars: their mean and its 95 % interval, which is over probes of {models(own)} per arm, not over models. "
-        "Dashed: always giving the more frequent label."
+        "F1 on the dev side, by layer and by the vector that a probe reads. Small dots: single probes. Marks and bars: "
+        f"their mean and its 95 % interval, which is over probes of {models(own)} per arm, not over models. Dashed: "
+        "always giving the more frequent label; a probe below that line reads nothing."
     )
     theirs = (
         " Hollow diamonds: the paper's, with its deviations, in both rows, because the paper does not say which vector "
         "it reads and which F1 it means."
     )
-    return {"probes": Picture(figure, caption + theirs * paper)}
+    return {"probes": Picture(figure, f"{caption}{theirs * paper} {budget(spec)}")}
 
 
 def _draw_arm(axes: "Axes", x: float, lane: float, results: Results, arm: str, spot: Spot) -> None:
@@ -331,8 +362,9 @@ EXPERIMENT = view(
     gpt2.EXPERIMENT,
     "probes",
     "What a small probe reads in the residual stream",
-    "GPT-2: probes",
+    "App. H, Table 2",
     CLAIMS,
+    measure=measure,
     keeps=("probes/*",),
     tables=tables,
     figures=figures,

@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harmax.analysis import PairedDifference, bootstrap_interval, holm, paired_difference
+from harmax.analysis import PairedDifference, holm, paired_difference
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.algorithmic.training import train
-from harmax_lab.kit.claims import Claim, Finding, at_least
+from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Context, Spec, Work
-from harmax_lab.kit.judges import LEAST_SEEDS, SIGNIFICANT, listed, shared_level, signed
-from harmax_lab.kit.results import Results
+from harmax_lab.kit.judges import SIGNIFICANT, listed, shared_level, signed
+from harmax_lab.kit.results import Results, compare, interval
+from harmax_lab.kit.rules import LEAST_SEEDS, Choice
 from harmax_lab.kit.store import CellResult
+from harmax_lab.paper.readings import PASSED
 from harmax_lab.studies.score_runs import SCORES, compact
 from harmax_lab.tasks import PROTOCOLS, TASKS
 
@@ -60,6 +62,14 @@ class StudySpec(Spec):
     def epochs(self, model: str) -> int:
         """Return how long a model is trained."""
         return self.mlp_epochs if model == "mlp" else self.transformer_epochs
+
+    def short_of(self, cells: Sequence[Any]) -> str:
+        """Compare the epochs with those of the full profile, which are the defaults."""
+        for model in dict.fromkeys(cell.model for cell in cells):
+            ran, asked = self.epochs(model), type(self)().epochs(model)
+            if ran < asked:
+                return f"Only {ran} of {asked} epochs were run with {BODIES[model]}."
+        return ""
 
     def key(self, cell: Any) -> tuple[str, str, str, str]:
         """Return the protocol, model and task at which a cell is compared, and the name of its arm."""
@@ -125,7 +135,7 @@ class Place(NamedTuple):
     ) -> PairedDifference | None:
         """Return a weighted sum of arms' scores minus a limit: mean over seeds, interval, tests; None without seeds."""
         found = list(self.per_seed(weights, score).values())
-        return paired_difference(found, [limit] * len(found), statistic="mean", level=level) if found else None
+        return compare(found, [limit] * len(found), level=level) if found else None
 
     def epochs_later(self, arm: str, against: str) -> PairedDifference | None:
         """Return by how many epochs an arm generalizes later than another on one task: the median over seeds.
@@ -141,7 +151,7 @@ class Place(NamedTuple):
     def mean(self, arm: str, score: str) -> str | None:
         """Write the mean over seeds of one arm's score, with its interval."""
         found = list(self.per_seed({arm: 1.0}, score).values())
-        return str(bootstrap_interval(found, statistic="mean")) if found else None
+        return str(interval(found)) if found else None
 
 
 def minus(arm: str, against: str) -> dict[str, float]:
@@ -221,11 +231,13 @@ def none_ahead(
             tried = {arm: place.contrast(minus(arm, against), score, **options) for arm, against in ran.items()}
             return {arm: one for arm, one in tried.items() if one}
 
-        found, strict = differences(), differences(limit=limit, level=shared_level(len(ran)))
+        if not (found := differences()):
+            return Finding(None, "No seed has runs of two of these.", {})
+        strict = differences(limit=limit, level=shared_level(len(ran)))
         p = dict(zip(strict, holm([one.rank_p for one in strict.values()]), strict=True))
         breaking = [arm for arm, one in strict.items() if one.difference.above(0) and p[arm] < SIGNIFICANT]
         behind = [arm for arm, one in found.items() if one.difference.above(limit) is False]
-        holds = False if breaking else True if found and len(behind) == len(ran) else None
+        holds = False if breaking else True if len(behind) == len(ran) else None
         best = max(found, key=lambda arm: found[arm].difference.estimate)
         some, few = (list(found), "") if len(found) <= FEW else ([best], "best of ")
         shown = {f"{labels[arm]} minus {labels[ran[arm]]}": written(found[arm]) for arm in some}
@@ -247,6 +259,11 @@ def none_ahead(
     return Rule(words, judge)
 
 
+def passed(result: CellResult) -> bool:
+    """Return whether a run passes the test."""
+    return bool(result.metrics["accuracy"] >= PASSED)
+
+
 def study_claim(
     name: str,
     said: str,
@@ -260,43 +277,47 @@ def study_claim(
     arms: Iterable[str] = (),
     must: Collection[str] | None = None,
     tasks: tuple[str, ...] | None = None,
-    also: Callable[[Any], str] = lambda spec: "",
-    paper: str = "Not reported.",
-    control: bool = True,
+    paper: str = "",
+    sentences: tuple[str, ...] = (),
+    seeds: int = LEAST_SEEDS,
+    passing: Callable[[CellResult], bool] | None = None,
+    choices: Callable[[Results[Any, Any]], Iterable[Choice]] = lambda results: (),
 ) -> Claim:
     """Return a claim about the arms of one model under one protocol.
 
     It rests on `arms` (none: all that were run) and on `tasks` (None: all of the full spec, (): whichever were run).
-    Nothing can be said without the arms in `must` (None: all). It is decided where epochs, tasks, arms and seeds are
-    those of the full spec, and where `also` does not say why a spec cannot decide it.
+    Nothing can be said without the arms in `must` (None: all). Nothing is decided while an arm or a task is missing.
+    Without `sentences` of the paper it is a control.
     """
-    wanted = set(arms)
+    wanted, wanted_tasks = set(arms), set(full.tasks_under(protocol) if tasks is None else tasks)
 
     def needs(cell: Any) -> bool:
         *at, task, arm = full.key(cell)
         return at == [protocol, model] and (not wanted or arm in wanted) and (not tasks or task in tasks)
 
     def judge(results: Results[Any, Any]) -> Finding:
-        (place,) = (one for one in results.spec.places(results) if one.runs)
-        if set(wanted if must is None else must) - set(place.arms) or set(tasks or ()) - set(place.tasks):
+        place = next((one for one in results.spec.places(results) if one.runs), None)
+        ran = set() if place is None else set(place.arms)
+        if place is None or set(wanted if must is None else must) - ran or set(tasks or ()) - set(place.tasks):
             return Finding(None, "Not all arms and tasks that this claim needs were run.", {})
-        return rule.judge(place._replace(tasks=tasks) if tasks else place)
-
-    def enough(results: Results[Any, Any]) -> str:
-        spec = results.spec
-        ran, asked = spec.epochs(model), full.epochs(model)
-        no_task = set(full.tasks_under(protocol) if tasks is None else tasks) - set(spec.tasks_under(protocol))
-        no_run = wanted - {spec.key(cell)[3] for cell in results.wanted}
-        return (
-            f"Only {ran} of {asked} epochs were run." * (ran < asked)
-            or f"{len(no_task)} tasks were not run." * bool(no_task)
-            or at_least(seeds=LEAST_SEEDS)(results)
-            or also(spec)
-            or f"{len(no_run)} arms were not run." * bool(no_run)
-        )
+        finding = rule.judge(place._replace(tasks=tasks) if tasks else place)
+        missing = [*sorted(wanted - ran), *sorted(wanted_tasks - set(place.tasks))]
+        if not missing:
+            return finding
+        return finding._replace(holds=None, sentence=f"Not run: {', '.join(missing)}. {finding.sentence}")
 
     statement = f"{said}. {rule.words} ({where})."
-    return Claim(f"{name}_{suffix}", statement, paper, control, needs=needs, judge=judge, enough=enough)
+    return Claim(
+        f"{name}_{suffix}",
+        statement,
+        paper,
+        sentences=sentences,
+        needs=needs,
+        judge=judge,
+        seeds=seeds,
+        passing=passing,
+        choices=choices,
+    )
 
 
 def work(

@@ -13,16 +13,18 @@ rows. Permutations are drawn once each under either protocol: there only the spl
 the effect of the data on a gain is paired in initial weights alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from harmax.figures import Picture
+from harmax.figures import Picture, class_color
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
-from harmax_lab.algorithmic.runs import BODIES
+from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.algorithmic.training import RunCell
+from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.results import Results
@@ -31,6 +33,9 @@ from harmax_lab.studies import compare_arms as arms
 from harmax_lab.studies import tables_and_figures as show
 from harmax_lab.studies.compare_arms import QUICK, SMOKE, Place, Rule, StudySpec, minus, written
 from harmax_lab.studies.score_runs import SCORES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEADS = {"linear": "cross-entropy", "harmonic": "harmonic"}
 MATCHED = "matched"
@@ -187,19 +192,55 @@ def tables(results: Results) -> list[Table]:
     ]
 
 
+DRAWN = ("structure", "accuracy")
+MEAN = "#222222"
+
+
 def figures(results: Results) -> dict[str, Picture]:
-    """Draw the gains, a row per score and a column per task, and one column for the mean."""
+    """Draw the gains in structure and in accuracy: a line per condition, with every task and their mean."""
     conditions = [name for name in CONDITIONS if name in results.distinct("condition")]
     if not conditions:
         return {}
-    gains = {CONDITIONS[one].label: gain(one) for one in conditions}
-    figure = show.draw_effects(results.spec.places(results), gains)
+    spec = results.spec
+    places = [place for place in spec.places(results) if place.runs]
+    epochs = ", ".join(f"{BODIES[place.model]} {spec.epochs(place.model)} epochs" for place in places)
     caption = (
-        "Gain of harmonic loss over cross-entropy, both trained alike, under each condition and on each task; untuned, "
-        f"{len(results.spec.seeds)} seeds: mean and 95 % interval, gray where it spans 0. To the right of 0 harmonic "
-        "loss is better."
+        "How much better harmonic loss is than cross-entropy, both trained alike, under each condition. Right of 0 "
+        "harmonic loss is better. A dot is the mean of one task over "
+        f"{len(spec.seeds)} seeds. The diamond with its 95 % interval is the mean over the tasks. Look along a column: "
+        "a gain that one condition takes away needs what this condition changes. Matched protocol, nothing tuned; "
+        f"{epochs}."
     )
-    return {"gains": Picture(figure, caption)}
+    return {"gains": Picture(_draw_gains(places, conditions), caption)}
+
+
+def _draw_gains(places: Sequence[Place], conditions: Sequence[str]) -> "Figure":
+    tasks = places[0].tasks
+    handles = [drawing.mark_handle(TITLES[task], "o", class_color(index)) for index, task in enumerate(tasks)]
+    handles.append(drawing.mark_handle("mean over the tasks", "D", MEAN))
+    figure, panels = drawing.facets(
+        {score: f"gain in {SCORES[score].removeprefix('late ')}" for score in DRAWN},
+        {place.model: BODIES[place.model] for place in places},
+        size=(4.1 * len(places) + 2.2, 2.6 * len(DRAWN) + 1.3),
+        xlabel="harmonic minus cross-entropy",
+        sharex=True,
+        sharey=True,
+    )
+    figure.suptitle("Does harmonic loss need leaking data, weight decay or tying for its gain?")
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    for score, place in product(DRAWN, places):
+        axes = panels[score, place.model]
+        axes.axvline(0, color="#777777", linewidth=0.9, zorder=1)
+        for line, condition in enumerate(conditions):
+            for index, at in enumerate(place.alone()):
+                if one := at.contrast(gain(condition), score):
+                    color: Any = {"color": class_color(index), "markeredgewidth": 0}
+                    axes.plot(one.difference.estimate, line - 0.17, "o", markersize=5.5, alpha=0.85, zorder=2, **color)
+            if mean := place.contrast(gain(condition), score):
+                drawing.draw_interval(axes, mean.difference, line + 0.17, MEAN, markersize=5, zorder=3)
+        axes.set(ylim=(len(conditions) - 0.5, -0.5))
+        axes.set_yticks(range(len(conditions)), [CONDITIONS[name].label for name in conditions])
+    return figure
 
 
 EXPERIMENT = Experiment(

@@ -4,6 +4,8 @@
 - variance: the share of the embedding's variance in two components;
 - structure: how much of its task's structure the embedding shows (`measures.MAIN`; a residual counts as 1 minus it).
 
+`plane` is the structure in the plane of two components alone, as a picture shows it.
+
 Variance and structure look at rows as the head does: at length one where it sees directions alone (`DIRECTIONS`);
 `structure_raw` is the structure of the rows as they are. `center_structure` is that of the head's own weight, where the
 weight is not the embedding. A diverged run has 0 in all three. An embedding whose rows are all the same has 0 in
@@ -53,7 +55,7 @@ def scores_of(cell: RunCell, result: CellResult) -> dict[str, float | None]:
     """Return the scores and epochs of a run whose curves are whole."""
     embedding = last_embedding(result)
     if embedding is None:
-        zeros = dict.fromkeys((*SCORES, "structure_raw"), 0.0)
+        zeros = dict.fromkeys((*SCORES, "structure_raw", "plane"), 0.0)
         return {**zeros, "center_structure": None, "train_epoch": None, "test_epoch": None}
     structure = task_of(cell).structure
     seen = as_seen(cell.head, embedding)
@@ -63,6 +65,7 @@ def scores_of(cell: RunCell, result: CellResult) -> dict[str, float | None]:
         "structure": score,
         "variance": 0.0 if is_constant(seen) else explained_variance(seen),
         "accuracy": mean_accuracy(result.curves["test_accuracy"], LATE),
+        "plane": structure_score(structure, seen, plane=True),
         "structure_raw": score if seen is embedding else structure_score(structure, embedding),
         "center_structure": None if centers is None else structure_score(structure, as_seen(cell.head, centers[-1])),
         "train_epoch": grokking_epoch(result.curves["train_accuracy"], window=WINDOW),
@@ -93,13 +96,16 @@ def is_constant(rows_KD: np.ndarray) -> bool:
     return bool(np.ptp(rows_KD, axis=0).max() <= SAME * np.abs(rows_KD).max())
 
 
-def structure_score(structure: Structure, embedding_KD: np.ndarray) -> float:
-    """Return how much of a task's structure an embedding shows, 1 being all of it; 0 where all rows are the same."""
+def structure_score(structure: Structure, embedding_KD: np.ndarray, *, plane: bool = False) -> float:
+    """Return how much of a task's structure an embedding shows, 1 being all of it; 0 where all rows are the same.
+
+    With `plane` it looks at two principal components alone.
+    """
     if is_constant(embedding_KD):
         return 0.0
     main = MAIN[structure.kind]
     if structure.kind == "group":
         # Without the null, which a score does not need and which takes hundreds of times as long.
-        return best_cosets(embedding_KD, structure.values, components=None, draws=0).score
-    value = float(measure(structure, embedding_KD)[main.key])
+        return best_cosets(embedding_KD, structure.values, components=2 if plane else None, draws=0).score
+    value = float(measure(structure, embedding_KD)[f"{main.key}{' (plane)' * plane}"])
     return 1 - value if main.low_is_good else value

@@ -13,7 +13,9 @@ from harmax.analysis import bootstrap_interval, holm
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.kit import drawing
 from harmax_lab.kit.drawing import MODEL_STYLES
+from harmax_lab.kit.results import interval
 from harmax_lab.kit.tables import Table, in_epochs
+from harmax_lab.paper.readings import PASSED
 from harmax_lab.studies.compare_arms import Place, Weights, written
 from harmax_lab.studies.score_runs import SCORES
 
@@ -30,7 +32,6 @@ ELSEWHERE = (
     "are judged at length one; mean over seeds [95 %]"
 )
 PASSING = "Structure of runs that pass the test (late accuracy of 0.9 or more) and of those that fail it: means"
-PASS = 0.9
 WITHOUT_ONE = "without one task: what the means over tasks rest on; mean over seeds [95 %]"
 WITHOUT = f"Structure {WITHOUT_ONE}"
 ZERO, CLEAR, UNCLEAR = "#777777", "#0072B2", "#999999"
@@ -106,7 +107,7 @@ def run_tables(places: Iterable[Place], arms: Mapping[str, str], column: str = "
         epochs.append({**place.columns, column: label, **_epochs_of(found)})
         row = {**place.columns, "arm": label, "runs": len(found)}
         passed, failed = (
-            [one["structure"] for one in found if (one["accuracy"] >= PASS) == side] for side in (True, False)
+            [one["structure"] for one in found if (one["accuracy"] >= PASSED) == side] for side in (True, False)
         )
         means = [float(np.mean(values)) if values else None for values in (passed, failed)]
         passing.append({**row, "pass": len(passed), "structure where they pass": means[0], "where they fail": means[1]})
@@ -135,7 +136,7 @@ def _epochs_of(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:
-    return str(bootstrap_interval([one.get(name) or 0.0 for one in found], statistic="mean"))
+    return str(interval([one.get(name) or 0.0 for one in found]))
 
 
 def draw_effects(

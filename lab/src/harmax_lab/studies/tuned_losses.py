@@ -3,8 +3,8 @@
 Every loss has the settings for which `harmax_lab.losses` gives a source; only learning rate and weight decay are
 searched. All losses are tied to the embedding, except those whose weight reads classes off features that it must not
 train, and none has a bias. For the two losses that the paper compares, tying and bias are crossed as arms of their own;
-one more arm is harmonic loss with the paper's rule for the exponent. Losses over pairs of rows have larger batches
-than the protocol's, so with as many epochs they have fewer updates.
+one more arm is harmonic loss with the square root of the width as its exponent. Losses over pairs of rows have larger
+batches than the protocol's, so with as many epochs they have fewer updates.
 
 The search is the same for every loss, on seeds that are used for nothing else. The score of a setting is the test
 accuracy over the last tenth of its training, averaged over held-out seeds and the tasks of the search; a diverged run
@@ -29,6 +29,7 @@ from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import RunCell, stacks_of, train
 from harmax_lab.ensemble import Job
 from harmax_lab.kit.experiment import Context
+from harmax_lab.kit.rules import Choice
 from harmax_lab.kit.store import CellResult
 from harmax_lab.losses import LOSSES as HEADS
 from harmax_lab.losses import LossHead
@@ -41,8 +42,9 @@ PAIRS_BATCH = 256
 32 a row of modular addition has one other of its class on average, and a third of the rows have none. With those a
 supervised contrastive MLP stays collapsed for 6000 updates at rates from 2e-3 to 3.2e-2; with 256 it has a test
 accuracy above 0.9 after 1500 from 8e-3 on. Transformers there stay collapsed for 3000 updates with either."""
-PAPERS_RULE = 4.0
-"""Exponent of the paper's rule, the square root of the width; its code has 2 for these tasks."""
+ROOT = 4.0
+"""The square root of the width, the default exponent of `HarmonicHead`. It is not the paper's: its text has 1 for small
+models, its code 2, and its rule, sqrt(D), speaks of the intrinsic dimension of the data."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ ARMS: dict[str, Arm] = {
     "linear_untied": Arm("linear", "cross-entropy, untied", tied=False),
     "linear_untied_bias": Arm("linear", "cross-entropy, untied, bias", tied=False, bias=True),
     "harmonic_untied": Arm("harmonic", "harmonic, untied", tied=False),
-    "harmonic_root": Arm("harmonic", f"harmonic, exponent {PAPERS_RULE:g}", exponent=PAPERS_RULE),
+    "harmonic_root": Arm("harmonic", f"harmonic, exponent {ROOT:g}", exponent=ROOT),
 }
 LABELS = {name: arm.label for name, arm in ARMS.items()}
 VARIANTS = ("linear_bias", "linear_untied", "linear_untied_bias", "harmonic_untied", "harmonic_root")
@@ -90,7 +92,8 @@ VARIANTS = ("linear_bias", "linear_untied", "linear_untied_bias", "harmonic_unti
 LOSSES = tuple(name for name in ARMS if name not in VARIANTS)
 CONTRASTIVE = ("supcon", "infonce", "contrastive")
 APPENDIX = ("harmonic", "linear", "spherical", "large_margin", "normface", "cosface", "arcface", *CONTRASTIVE)
-"""The kinds of losses in the paper's appendix; these run under the authors' protocol too."""
+"""Under the authors' protocol too: the paper's two losses, and published ones of the three families that its appendix
+discusses, contrastive, margin-based and spherical. The losses that the appendix runs are in `authors_losses`."""
 
 
 @dataclass(frozen=True)
@@ -191,27 +194,27 @@ class SearchSpec(StudySpec):
         """Name every setting by its two numbers, in the order of the search's arrays."""
         return [f"{rate:g}, {decay:g}" for rate in self.learning_rates for decay in self.weight_decays]
 
-    def search_cut(self, full: "SearchSpec", model: str) -> str:
-        """Say that this search is smaller than the full one, so that it decides no claim about tuned losses."""
+    def short_of(self, cells: Sequence[Any]) -> str:
+        """Say that the runs, or the search behind the tuned ones, are smaller than the full profile's."""
+        full, tuned = type(self)(), {cell.model for cell in cells if cell.protocol == "matched"}
         grids = ("learning_rates", "weight_decays", "search_tasks")
         whole = all(set(getattr(full, grid)) <= set(getattr(self, grid)) for grid in grids)
         enough = len(self.search_seeds) >= len(full.search_seeds)
-        long = self.search_epochs(model) >= full.search_epochs(model)
-        return "" if whole and enough and long else "The search was cut down."
+        long = all(self.search_epochs(model) >= full.search_epochs(model) for model in tuned)
+        return super().short_of(cells) or "The search was cut down." * (bool(tuned) and not (whole and enough and long))
 
-    def ends_of(self, rate: float, decay: float) -> list[str]:
-        """Return which numbers of a choice lie at an end of their grid, where a better one may lie beyond.
+    def choices_of(self, loss: str, metrics: Mapping[str, Any]) -> list[Choice]:
+        """Return what the search chose for an arm, given the metrics of one of its runs.
 
-        There is no weight decay below 0.
-
-        >>> SearchSpec().ends_of(0.128, 0.0), SearchSpec().ends_of(0.002, 1.0)
-        (['learning rate'], ['weight decay'])
+        >>> spec = SearchSpec()
+        >>> [str(one) for one in spec.choices_of("l2", {"learning_rate": 0.128, "weight_decay": 0.0}) if one.at_end]
+        ['distance, softmax, learning rate 0.128']
         """
-        at_end = {
-            "learning rate": rate in (self.learning_rates[0], self.learning_rates[-1]),
-            "weight decay": decay == self.weight_decays[-1] or (decay == self.weight_decays[0] and decay > 0),
-        }
-        return [name for name, there in at_end.items() if there]
+        grids = {"learning rate": (self.learning_rates, ()), "weight decay": (self.weight_decays, (0.0,))}
+        return [
+            Choice(LABELS[loss], name, metrics[name.replace(" ", "_")], tried, natural)
+            for name, (tried, natural) in grids.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -343,7 +346,8 @@ def measure(spec: SearchSpec, cell: RivalCell, result: CellResult) -> dict[str, 
     if cell.protocol != "matched":
         return {}
     rate, decay = result.metrics["learning_rate"], result.metrics["weight_decay"]
-    found: dict[str, Any] = {"at_end": " and ".join(spec.ends_of(rate, decay))}
+    ends = [choice.name for choice in spec.choices_of(cell.loss, result.metrics) if choice.at_end]
+    found: dict[str, Any] = {"at_end": " and ".join(ends)}
     if (late_LWTR := result.arrays.get("search_late")) is not None:
         found |= dict(zip(map("search {}".format, spec.grid), map(float, late_LWTR.mean((2, 3)).flat), strict=True))
         late_LWT = late_LWTR.mean(3)

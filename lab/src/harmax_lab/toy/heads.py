@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from harmax.figures import HEAD_STYLES
-from harmax.functional import harmonic_loss
+from harmax.functional import harmonic_logits, harmonic_loss
 from harmax_lab.ensemble.rows import Record, descend
 from harmax_lab.kit.experiment import Progress
 from harmax_lab.kit.results import Results
@@ -35,11 +35,24 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return torch.log1p((margin.exp() * wrong).sum(1)).mean()
 
 
+def logits_of(arm: str, exponent: float, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return one head's logits (B, K) of points (B, D)."""
+    if arm.startswith("harmonic"):
+        return harmonic_logits(points, weight, exponent=exponent)
+    return points @ weight.T + bias
+
+
 def loss_of(arm: str, exponent: float, points: Tensor, target: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Return one head's mean loss on points (B, D)."""
     if arm.startswith("harmonic"):
         return harmonic_loss(points, weight, target, exponent=exponent)
     return cross_entropy(points @ weight.T + bias, target)
+
+
+def margins(scores: Tensor, target: Tensor) -> Tensor:
+    """Return each row's score of its class minus the best other score: (..., B, K), (B,) -> (..., B)."""
+    own = functional.one_hot(target, scores.shape[-1]).bool()
+    return scores.masked_fill(~own, -math.inf).amax(-1) - scores.masked_fill(own, -math.inf).amax(-1)
 
 
 class Trajectory(NamedTuple):

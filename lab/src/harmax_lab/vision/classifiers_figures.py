@@ -74,6 +74,15 @@ def _panels(
     return drawing.panels_in_a_row(titles, size=(width * len(titles) + more, height), **options)
 
 
+def _runs(counted: Results) -> str:
+    """Say how many runs of how many epochs are drawn, as the end of a caption."""
+    spec, found = counted.spec, []
+    for dataset, own in counted.groups("dataset").items():
+        seeds, epochs = len(own.distinct("seed")), spec.of(dataset, "epochs")
+        found.append(f"{SHORT.get(dataset, dataset)} {seeds} seeds of {epochs} epochs")
+    return f" Runs: {', '.join(found)}."
+
+
 def _lines() -> list[Any]:
     return [drawing.line_handle(style.label, style.color, style.line) for style in tuning.STYLES.values()]
 
@@ -90,14 +99,15 @@ def _accuracy(counted: Results) -> Picture:
         axes.set_yticks(range(len(tuning.HEADS)), [tuning.STYLES[head].label for head in tuning.HEADS])
     return Picture(
         figure,
-        "Test accuracy. Small dots: seeds. Large mark and bar: mean and Student's 95 % interval over seeds, cut at "
-        "0 and 100 %. The interval describes training, not the choice of test images: all seeds have the same.",
+        "Test accuracy. Small dots: seeds. Large mark and bar: mean and 95 % interval over seeds, cut at "
+        "0 and 100 %. The interval describes training, not the choice of test images: all seeds have the same."
+        + _runs(counted),
     )
 
 
 def _draw_interval(axes: "Axes", own: Results, metric: str, color: str, place: float) -> None:
     dots = 100 * np.array(tuning.values(own, metric))
-    if mean := tuning.student(own, metric):
+    if mean := tuning.over_seeds(own, metric):
         above = place - 0.11 - 0.03 * (np.arange(len(dots)) % 3)  # clear of the bar
         axes.plot(dots, above, ".", color=color, alpha=0.55, markersize=5)
         cut = mean if np.isinf(mean.low) else Interval(mean.estimate, max(mean.low, 0.0), min(mean.high, 1.0))
@@ -125,7 +135,7 @@ def _outliers(counted: Results) -> Picture:
     return Picture(
         figure,
         "Area under the ROC curve for separating images of other classes from test images, by score; 50 % is "
-        "chance. Marks as in the figure of accuracies. A linear head has no distances.",
+        "chance. Marks as in the figure of accuracies. A linear head has no distances." + _runs(counted),
     )
 
 
@@ -172,7 +182,8 @@ def _reliability(counted: Results) -> Picture:
     return Picture(
         figure,
         "How often an answer is right (up) where the classifier is this sure (right), in 15 bins with equal "
-        "numbers of test images; one line per seed. On the gray diagonal confidence is right, below it too high.",
+        "numbers of test images; one line per seed. On the gray diagonal confidence is right, below it too high."
+        + _runs(counted),
     )
 
 
@@ -201,7 +212,7 @@ def _collapse(counted: Results) -> Picture:
         "Neural collapse on training images, without augmentation, over the epochs of training; 0 is complete "
         "collapse. Lines: medians over seeds; bands: their range. NC3 compares directions and proportions of "
         "weights and class means, 2 where they are unrelated; NC4 is the share of images whose nearest class mean "
-        "is not the class that the head says.",
+        "is not the class that the head says." + _runs(counted),
     )
 
 

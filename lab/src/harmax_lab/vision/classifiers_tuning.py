@@ -1,15 +1,16 @@
 """Settings and cells of the experiment `classifiers`: what is tuned, on which grid, and how a setting is chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from harmax.analysis import Interval, mean_interval
+from harmax.analysis import Interval
 from harmax.figures import HEAD_STYLES, HeadStyle
 from harmax.train.vision import VisionSpec
 from harmax_lab.kit.experiment import Cell, Spec
-from harmax_lab.kit.results import Results
+from harmax_lab.kit.results import Results, interval
+from harmax_lab.kit.rules import Choice
 from harmax_lab.kit.store import CellResult
 from harmax_lab.vision.trust_measures import detection_key
 
@@ -78,6 +79,15 @@ class ClassifierSpec(Spec):
         if not 0 < self.held_out < 1:
             raise ValueError(f"`held_out` must lie between 0 and 1, got {self.held_out}; 0.1 is usual.")
 
+    def short_of(self, cells: Sequence["ClassifierCell"]) -> str:
+        """Say in what networks and epochs fall short of the full profile's."""
+        full, datasets = ClassifierSpec(), dict.fromkeys(cell.dataset for cell in cells)
+        short = [f"{self.model}, not {full.model}"] * (self.model != full.model)
+        for dataset in datasets:
+            ran, epochs = self.of(dataset, "epochs"), full.of(dataset, "epochs")
+            short += [f"{ran} of {epochs} epochs on {dataset}"] * (ran < epochs)
+        return f"Less than in the full profile: {', '.join(short)}." if short else ""
+
     def of(self, dataset: str, name: str) -> Any:
         """Return a data set's entry of a setting that has one for each."""
         return getattr(self, name)[self.datasets.index(dataset)]
@@ -99,10 +109,12 @@ class Setting(NamedTuple):
     exponent: float | None = None
     scale: float | None = None
 
-    def ends(self, spec: ClassifierSpec) -> list[str]:
-        """Return which of its numbers lie at an end of their grid, where a better one may lie beyond."""
+    def choices(self, spec: ClassifierSpec, arm: str) -> Iterator[Choice]:
+        """Return each of its numbers with the grid that it was chosen from."""
         grids = {"lr": spec.lrs, "exponent": spec.exponents, "scale": spec.scales}
-        return [name for name, grid in grids.items() if getattr(self, name) in (min(grid), max(grid))]
+        for name, grid in grids.items():
+            if getattr(self, name) is not None:
+                yield Choice(arm, name, getattr(self, name), grid)
 
     @property
     def variant(self) -> str:
@@ -224,13 +236,13 @@ def values(results: Results, metric: str) -> list[float]:
     return results.take(lambda cell, run: run.metrics.get(metric)).present.values
 
 
-def student(results: Results, metric: str) -> Interval | None:
-    """Return the mean over seeds with Student's interval; None where nothing was measured.
+def over_seeds(results: Results, metric: str) -> Interval | None:
+    """Return the mean over seeds with its interval; None where nothing was measured.
 
     It describes training, not the test images, which are the same for all seeds.
     """
     found = values(results, metric)
-    return mean_interval(found) if found else None
+    return interval(found) if found else None
 
 
 def outside_sets(results: Results) -> list[str]:

@@ -23,16 +23,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from harmax.analysis import Interval, bootstrap_interval, fit_temperature, paired_difference
+from harmax.analysis import Interval, fit_temperature
 from harmax.data.images import IMAGES, Images, load_images
 from harmax.figures import HEAD_STYLES, Picture
 from harmax.functional import squared_distance
 from harmax_lab.ensemble.rows import orders, streams
 from harmax_lab.kit import drawing
-from harmax_lab.kit.claims import Claim, Finding, at_least
+from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Context, Experiment, Work
-from harmax_lab.kit.judges import LEAST_SEEDS, Judge, below, both, listed, signed
-from harmax_lab.kit.results import Results, where
+from harmax_lab.kit.judges import Judge, below, both, listed, signed
+from harmax_lab.kit.results import Results, compare, interval, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, combinations, estimate, interval_columns, mean_of, places, tabulate
 from harmax_lab.vision.mnist_training import Data, as_data, closest
@@ -71,6 +71,17 @@ class TrustSpec(StackSpec):
     learning_rate: float = 1e-3
     held_out: int = 5000
     """Training images that each seed does not learn from: its temperature is fitted on them."""
+
+    def short_of(self, cells: Sequence["TrustCell"]) -> str:
+        """Say in what the networks fall short of the full profile's."""
+        full, bodies = TrustSpec(), {cell.body for cell in cells}
+        limits = {"layer_steps": (LAYER, "steps"), "mlp_steps": (MLP, "steps"), "hidden": (MLP, "hidden units")}
+        short = [
+            f"{BODY_TITLES[body]}: {getattr(self, name)} of {getattr(full, name)} {words}"
+            for name, (body, words) in limits.items()
+            if body in bodies and getattr(self, name) < getattr(full, name)
+        ]
+        return f"Less than in the full profile: {', '.join(short)}." if short else ""
 
     @property
     def known(self) -> str:
@@ -195,8 +206,8 @@ def measure(spec: TrustSpec, cell: TrustCell, result: CellResult) -> dict[str, f
     }
 
 
-def _in_each_body(words: str, compare: Judge, results: Results) -> Finding:
-    found = {body: compare(own) for body, own in results.groups("body").items()}
+def _in_each_body(words: str, judge: Judge, results: Results) -> Finding:
+    found = {body: judge(own) for body, own in results.groups("body").items()}
     each = listed({f"{BODY_TITLES[body]}:": one.sentence for body, one in found.items()})
     numbers = {f"{body}_{name}": value for body, one in found.items() for name, value in one.numbers.items()}
     return Finding(both(*(one.holds for one in found.values())), f"{words}, {each}.", numbers)
@@ -208,7 +219,7 @@ Side = tuple[Arm, str]  # an arm and one of its metrics
 def _pair(results: Results, *compared: Side) -> tuple[float, float, Interval]:
     """Return the means over seeds of two sides, and the interval of their paired difference."""
     one, two = (results.where(arm=arm).metric(metric).values for arm, metric in compared)
-    return float(np.mean(one)), float(np.mean(two)), paired_difference(one, two, statistic="mean").difference
+    return float(np.mean(one)), float(np.mean(two)), compare(one, two).difference
 
 
 def _compare_areas(compared: Sequence[Side], results: Results) -> Finding:
@@ -234,15 +245,12 @@ def _compare_errors(compared: Sequence[Side], results: Results) -> Finding:
     )
 
 
-def _claim(name: str, statement: str, words: str, compare: Callable[..., Finding], *compared: Side) -> Claim:
+def _claim(name: str, statement: str, words: str, judge: Callable[..., Finding], *compared: Side) -> Claim:
     return Claim(
         name,
         f"{statement}, paired by seed, with one layer and with a hidden one.",
-        "Not reported: the paper measures neither calibration nor outliers.",
-        control=True,
         needs=where(dataset="mnist", arm=tuple(arm for arm, _ in compared)),
-        judge=partial(_in_each_body, words, partial(compare, compared)),
-        enough=at_least(layer_steps=TrustSpec.layer_steps, mlp_steps=TrustSpec.mlp_steps, seeds=LEAST_SEEDS),
+        judge=partial(_in_each_body, words, partial(judge, compared)),
     )
 
 
@@ -268,26 +276,29 @@ CLAIMS = (
     ),
     _separates(
         "energy",
-        "That distance also separates them better than the energy of cross-entropy, which is as cheap.",
+        "The distance to the nearest harmonic center separates outside images from MNIST better than the energy of "
+        "cross-entropy, which is as cheap.",
         _DISTANCE,
         (STANDARD_ARM, "energy"),
     ),
     _separates(
         "class_means",
-        "That distance also separates them better than the distance to the nearest class mean in the features of the "
-        "cross-entropy network, which needs no harmonic head.",
+        "The distance to the nearest harmonic center separates outside images from MNIST better than the distance to "
+        "the nearest class mean in the features of the cross-entropy network, which needs no harmonic head.",
         _DISTANCE,
         (STANDARD_ARM, "nearest_distance"),
     ),
     _separates(
         "own_probability",
-        "For a harmonic head, the distance separates them better than its own largest probability.",
+        "For a harmonic head, the distance to the nearest center separates outside images from MNIST better than its "
+        "own largest probability.",
         _DISTANCE,
         (HARMONIC_ARM, "max_softmax"),
     ),
     _separates(
         "probability",
-        "By its largest probability alone the harmonic head separates them better than cross-entropy does by its own.",
+        "By its largest probability alone the harmonic head separates outside images from MNIST better than "
+        "cross-entropy does by its own.",
         (HARMONIC_ARM, "max_softmax"),
         (STANDARD_ARM, "max_softmax"),
     ),
@@ -370,6 +381,11 @@ def _handles(colors: Mapping[Arm, str]) -> list[Any]:
     return [drawing.mark_handle(arm_label(*arm), MARKERS[arm.head], color) for arm, color in colors.items()]
 
 
+def _runs(spec: TrustSpec) -> str:
+    steps = f"{spec.layer_steps} steps with one layer, {spec.mlp_steps} with {spec.hidden} hidden units"
+    return f" {len(spec.seeds)} seeds; {steps}."
+
+
 def _reliability(results: Results, colors: Mapping[Arm, str]) -> Picture:
     figure, panels = drawing.facets(
         BODY_TITLES,
@@ -391,7 +407,7 @@ def _reliability(results: Results, colors: Mapping[Arm, str]) -> Picture:
                 continue
             confidence, accuracy = map(np.stack, sides)
             used = np.isfinite(confidence).all(0)  # equal confidences stay together, so that a bin may be empty
-            gaps = [bootstrap_interval(100 * column, statistic="mean") for column in (accuracy - confidence)[:, used].T]
+            gaps = [interval(column) for column in (100 * (accuracy - confidence)[:, used]).T.tolist()]
             look: Any = {"color": color, "marker": MARKERS[arm.head], "markersize": 3.5, "linewidth": 1.4}
             drawing.draw_ranges(axes, 100 * confidence.mean(0)[used], gaps, **look)
             error = np.mean(own.metric("ece" if state == "trained" else "scaled_ece").values)
@@ -403,9 +419,10 @@ def _reliability(results: Results, colors: Mapping[Arm, str]) -> Picture:
     return Picture(
         figure,
         f"Accuracy minus confidence against confidence on the test images of {title_of(results.spec.known)}, in 15 "
-        "bins with equal numbers of images, mean over seeds; bands are 95 % bootstrap intervals over seeds. On the "
+        "bins with equal numbers of images, mean over seeds; bands are 95 % intervals over seeds. On the "
         "dashed line a classifier is right as often as it says; below it, it is too sure. Right: logits divided by a "
-        "temperature fitted on held-out training images. Numbers: mean calibration errors, in points.",
+        "temperature fitted on held-out training images. Numbers: mean calibration errors, in points."
+        + _runs(results.spec),
     )
 
 
@@ -415,7 +432,7 @@ def _detection(results: Results, colors: Mapping[Arm, str]) -> Picture:
         BODY_TITLES,
         outside,
         size=(2.45 * len(outside) + 2.0, 2.7 * len(BODIES) + 0.6),
-        xlabel="AUROC",
+        xlabel=f"AUROC against {title_of(results.spec.known)}",
         handles=_handles(colors),
         sharey=True,
         sharex=True,
@@ -436,9 +453,9 @@ def _detection(results: Results, colors: Mapping[Arm, str]) -> Picture:
         figure,
         f"How well each score separates outside images from the test images of {title_of(results.spec.known)}: area "
         "under the ROC curve (0.5 is chance, dashed; below it outside images look better known than known ones), mean "
-        "over seeds with its 95 % bootstrap interval. Distances are to the centers of a harmonic head; for "
+        "over seeds with its 95 % interval. Distances are to the centers of a harmonic head; for "
         "cross-entropy to the class means of its features. For one layer these are the pixels themselves, so both "
-        "linear heads have the same distances.",
+        "linear heads have the same distances." + _runs(results.spec),
     )
 
 

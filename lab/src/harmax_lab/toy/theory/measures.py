@@ -44,6 +44,8 @@ class Stationarity(NamedTuple):
     """Largest distance of a center from the plain mean of its class."""
     negative_mass: float
     """Sum of |a_i| over the other classes by that over the own class, mean over centers."""
+    unsigned_mass: float
+    """Share of the other classes if a_i were 1 / s_ik, without p and without a sign, as the paper's proof has it."""
 
 
 def stationarity(points: Tensor, target: Tensor, centers: Tensor, exponent: float) -> Stationarity:
@@ -58,7 +60,11 @@ def stationarity(points: Tensor, target: Tensor, centers: Tensor, exponent: floa
         return float((centers - combined_KD).norm(dim=1).max() / spread)
 
     masses = (a_BK - a_own_BK).abs().sum(0) / a_own_BK.sum(0)
-    return Stationarity(farthest(a_BK), farthest(a_own_BK), farthest(own_BK), float(masses.mean()))
+    inverse_BK = 1 / squared_distance(points, centers)
+    shares = ((1 - own_BK) * inverse_BK).sum(0) / inverse_BK.sum(0)
+    return Stationarity(
+        farthest(a_BK), farthest(a_own_BK), farthest(own_BK), float(masses.mean()), float(shares.mean())
+    )
 
 
 def class_spread(points: Tensor, target: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Data and training of the `theory` experiment: separable blobs, one linear layer, plain gradient descent."""
+"""Data and training of `theory`: separable blobs and digits, one linear layer, plain gradient descent."""
 
 # S seeds, B training points, K classes, D features, T recorded steps
 
@@ -6,27 +6,34 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from harmax.data.images import load_images
 from harmax_lab.kit.experiment import Cell, Progress, Spec
 from harmax_lab.toy import heads
-from harmax_lab.toy.heads import Trajectory, initial_weight
+from harmax_lab.toy.heads import Trajectory, initial_weight, margins
 
 HARMONIC = ("harmonic", "harmonic_2")
 CROSS_ENTROPY = ("cross_entropy", "cross_entropy_bias")
 ARMS = (*HARMONIC, *CROSS_ENTROPY)
-PLANE, PLANE_SAMPLES, PLANE_ARMS = 2, 60, ("harmonic_2", "cross_entropy")
+PLAIN = ("harmonic", "cross_entropy")
+"""The heads of the theorems: the paper's exponent sqrt(D), and no bias."""
+BLOBS, DIGITS, PLANE, GAUSSIAN = "blobs", "digits", "plane", "gaussian"
+PLANE_SAMPLES, PLANE_ARMS = 60, ("harmonic_2", "cross_entropy")
+PIXELS, CLASSES_OF_DIGITS = 64, 10
+LEAST_STEPS = 5000
+"""With fewer, the last tenfold of the steps does not show whether a norm still grows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TheorySpec(Spec):
-    """Settings of the blobs and of gradient descent."""
+    """Settings of the data and of gradient descent."""
 
     samples: tuple[int, ...] = (16, 32, 64, 128)
-    """Sizes m of the training set."""
+    """Sizes m of the training set of blobs."""
     features: int = 16
     classes: int = 4
     """Blobs; in the plane at most three, since the means stand at equal distances."""
@@ -34,15 +41,27 @@ class TheorySpec(Spec):
     """Standard deviation of a blob, whose mean lies at distance 1 from the origin."""
     least_margin: float = 0.3
     """Draws below this margin of the nearest-mean rule are drawn again: that is what makes the data separable."""
+    digits: int = 50
+    """Images of digits to train on: fewer than their 64 pixels, so that not every vector is a combination of them."""
     steps: int = 20_000
     learning_rate: float = 1.0
+    digits_learning_rate: float = 0.3
+    """Smaller, because the exponent sqrt(64) = 8 makes the loss steeper."""
     test_samples: int = 20_000
+    dimensions: tuple[int, ...] = (16, 64, 256, 1024, 4096)
+    """Of the Gaussian distribution from which pairs of points are drawn."""
+    pairs: int = 2000
+
+    def short_of(self, cells: Sequence[Any]) -> str:
+        """Say if the training is too short to see whether something still grows."""
+        return f"Only {self.steps:,} of at least {LEAST_STEPS:,} steps were run." if self.steps < LEAST_STEPS else ""
 
 
 @dataclass(frozen=True)
 class TheoryCell(Cell):
-    """One head trained on one seed's training set of one size; two features make it part of the picture alone."""
+    """One head trained on one seed's training set; or a seed's pairs of Gaussian points, without a head."""
 
+    data: str
     arm: str
     features: int
     samples: int
@@ -50,11 +69,13 @@ class TheoryCell(Cell):
 
 
 def cells(spec: TheorySpec) -> list[TheoryCell]:
-    """List every head, size and seed, then the plane's runs for the first seed."""
-    measured = [
-        TheoryCell(arm, spec.features, samples, seed) for samples in spec.samples for arm in ARMS for seed in spec.seeds
+    """List every head, size and seed on blobs, then digits, the plane's runs for the first seed, and the pairs."""
+    return [
+        *(TheoryCell(BLOBS, arm, spec.features, m, seed) for m in spec.samples for arm in ARMS for seed in spec.seeds),
+        *(TheoryCell(DIGITS, arm, PIXELS, spec.digits, seed) for arm in PLAIN for seed in spec.seeds),
+        *(TheoryCell(PLANE, arm, 2, PLANE_SAMPLES, spec.seeds[0]) for arm in PLANE_ARMS),
+        *(TheoryCell(GAUSSIAN, "none", size, spec.pairs, seed) for size in spec.dimensions for seed in spec.seeds),
     ]
-    return [*measured, *(TheoryCell(arm, PLANE, PLANE_SAMPLES, spec.seeds[0]) for arm in PLANE_ARMS)]
 
 
 def exponent_of(arm: str, features: int) -> float:
@@ -62,7 +83,7 @@ def exponent_of(arm: str, features: int) -> float:
     return math.sqrt(features) if arm == "harmonic" else 2.0
 
 
-class Blobs(NamedTuple):
+class Points(NamedTuple):
     """Points (B, D) and classes (B,) to train on, and fresh ones of the same distribution to test on."""
 
     points: Tensor
@@ -106,20 +127,38 @@ def draw_blobs(
     return points, target
 
 
-def margins(scores: Tensor, target: Tensor) -> Tensor:
-    """Return each row's score of its class minus the best other score: (..., B, K), (B,) -> (..., B)."""
-    own = torch.nn.functional.one_hot(target, scores.shape[-1]).bool()
-    return scores.masked_fill(~own, -math.inf).amax(-1) - scores.masked_fill(own, -math.inf).amax(-1)
-
-
-def blobs_of(spec: TheorySpec, features: int, samples: int, seed: int) -> Blobs:
-    """Draw one seed's data; every head gets the same, and every size the same means."""
+def blobs_of(spec: TheorySpec, features: int, samples: int, seed: int) -> Points:
+    """Draw one seed's blobs; every head gets the same, and every size the same means."""
     generator = torch.Generator().manual_seed(seed)
     means = simplex(min(spec.classes, features + 1), features, generator)
     train, test = (
         draw_blobs(means, size, spec.noise, spec.least_margin, generator) for size in (samples, spec.test_samples)
     )
-    return Blobs(*train, *test)
+    return Points(*train, *test)
+
+
+def digits_of(samples: int, seed: int) -> Points:
+    """Draw equally many handwritten digits of each class to train on; the other images are the test.
+
+    One factor makes the root mean square length of the images 1. They are not centered.
+    """
+    images = load_images("digits", "train")
+    pixels, target = torch.from_numpy(images.pixels).double().flatten(1), torch.from_numpy(images.labels)
+    pixels = pixels / pixels.square().sum(1).mean().sqrt()
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(target), generator=generator)
+    members = [order[target[order] == label] for label in range(CLASSES_OF_DIGITS)]
+    each = samples // CLASSES_OF_DIGITS
+    train = torch.stack([own[:each] for own in members], 1).flatten()
+    test = torch.cat([own[each:] for own in members])
+    return Points(pixels[train], target[train], pixels[test], target[test])
+
+
+def data_of(spec: TheorySpec, cell: TheoryCell) -> Points:
+    """Return what a cell's head is trained and tested on."""
+    if cell.data == DIGITS:
+        return digits_of(cell.samples, cell.seed)
+    return blobs_of(spec, cell.features, cell.samples, cell.seed)
 
 
 def scores_of(arm: str, points: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -137,12 +176,13 @@ def recorded_steps(steps: int) -> list[int]:
     return sorted({0, steps, *(round(10 ** (tick / 12)) for tick in range(math.ceil(12 * decades)))})
 
 
-def train(spec: TheorySpec, arm: str, blobs: Sequence[Blobs], seeds: Sequence[int], progress: Progress) -> Trajectory:
-    """Train every seed at once by full-batch gradient descent, in float64, and record on a logarithmic grid."""
-    points, target = torch.stack([blob.points for blob in blobs]), blobs[0].target
+def train(spec: TheorySpec, group: Sequence[TheoryCell], data: Sequence[Points], progress: Progress) -> Trajectory:
+    """Train cells that differ in their seed at once, by full-batch gradient descent in float64."""
+    cell, points, target = group[0], torch.stack([own.points for own in data]), data[0].target
     classes, features = int(target.max()) + 1, points.shape[-1]
     # The data's generator starts from the seed itself; negated it is another stream.
-    weight = torch.stack([initial_weight(classes, features, -1 - seed, torch.float64) for seed in seeds])
-    descent, exponent = partial(torch.optim.SGD, lr=spec.learning_rate), exponent_of(arm, features)
-    steps, message = recorded_steps(spec.steps), f"{arm}, {len(target)} points, {features} features"
-    return heads.train(arm, exponent, points, target, weight, descent, steps, progress, message)
+    weight = torch.stack([initial_weight(classes, features, -1 - own.seed, torch.float64) for own in group])
+    rate = spec.digits_learning_rate if cell.data == DIGITS else spec.learning_rate
+    descent, exponent = partial(torch.optim.SGD, lr=rate), exponent_of(cell.arm, features)
+    steps, message = recorded_steps(spec.steps), f"{cell.arm}, {len(target)} points of {cell.data}"
+    return heads.train(cell.arm, exponent, points, target, weight, descent, steps, progress, message)
