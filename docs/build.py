@@ -4,7 +4,8 @@
     python docs/build.py --check    write nothing; say which pages of text are not current (exit 1 if any)
 
 Each module of docs/pages makes one kind of page: `api` from the docstrings, `benchmarks` from benchmarks/results,
-`verdicts` from lab/results. loss_page.py fills lab/results/is_it_the_loss.md. The results themselves are copied from
+`verdicts` from lab/results. loss_page.py makes lab/results/is_it_the_loss.md from its template; `fields` fills numbers
+of results into such sentences. The results themselves are copied from
 the finished runs in runs/, where there are any. circle.py makes the README's film; it trains for two minutes, so it
 is called by hand.
 """
@@ -30,14 +31,16 @@ def pages() -> dict[Path, str]:
     filled_in = {
         ROOT / "README.md": {"costs": benchmarks.costs_table()},
         ROOT / "lab/README.md": {"verdicts": verdicts.verdict_table()},
+        RESULTS / "changes.md": {"tally": verdicts.tally().replace("Of ", "Now, of ", 1)},
         ROOT / "benchmarks/README.md": benchmarks.sections(),
-        RESULTS / "is_it_the_loss.md": loss_page.sections(RESULTS),
     }
     rows = benchmarks.gpu_rows()
     return {
         DOCS / "api.md": api.library_page(),
         DOCS / "api_lab.md": api.laboratory_page(),
         RESULTS / "README.md": verdicts.claims_page(),
+        RESULTS / "rules.md": verdicts.rules_page(),
+        RESULTS / "is_it_the_loss.md": loss_page.page(RESULTS),
         **({FIGURES / "README.md": benchmarks.figures_page(rows)} if rows else {}),
         **{path: filled(path.read_text(), made) for path, made in filled_in.items()},
     }
@@ -54,10 +57,11 @@ def draw_digits() -> None:
 
 
 def copy_results(runs: Path) -> None:
-    """Copy summary and figures of the best finished run of each experiment from runs/ to lab/results."""
-    from harmax_lab.kit.report import write_results
+    """Copy the best finished run of each experiment from runs/ to lab/results, and judge all published rows again."""
+    from harmax_lab.kit.report import judge_again, write_results
 
-    for folder in write_results(EXPERIMENTS.values(), runs, RESULTS):
+    copied = write_results(EXPERIMENTS.values(), runs, RESULTS) if runs.is_dir() else []
+    for folder in (*copied, *judge_again(EXPERIMENTS.values(), RESULTS)):
         print(folder)
 
 
@@ -78,8 +82,7 @@ def main() -> int:
         return check()
     draw_digits()
     start_figures.draw()
-    if (ROOT / "runs").is_dir():
-        copy_results(ROOT / "runs")
+    copy_results(ROOT / "runs")
     if rows := benchmarks.gpu_rows():
         figures.write_figures(rows, FIGURES)
     # Last: the tables read what is written above.
