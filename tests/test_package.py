@@ -55,6 +55,7 @@ def test_the_public_names_are_few_and_change_only_on_purpose():
         "LossOutput",
         "__version__",
         "harmax",
+        "harmonic_entropy",
         "harmonic_logits",
         "harmonic_loss",
         "log_harmax",

@@ -21,9 +21,10 @@ from harmax.checks import (
     checked_prior,
 )
 from harmax.errors import unknown
+from harmax.kernels.chunked import row_chunks
 from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
-from harmax.kernels.eager import above_floor, log_probabilities, logits, softened_distance
+from harmax.kernels.eager import above_floor, entropy, log_probabilities, logits, softened_distance
 from harmax.kernels.operators import is_traced
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
 
@@ -36,6 +37,7 @@ __all__ = [
     "check_loss_settings",
     "check_softening",
     "harmax",
+    "harmonic_entropy",
     "harmonic_log_probabilities",
     "harmonic_logits",
     "harmonic_loss",
@@ -200,6 +202,36 @@ def harmonic_log_probabilities(input: Tensor, weight: Tensor, **kernel: Unpack[K
     return log_p_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
+def harmonic_entropy(
+    input: Tensor, weight: Tensor, *, options: LossOptions | None = None, **kernel: Unpack[KernelSettings]
+) -> Tensor:
+    r"""Return the entropy of each vector's probabilities, in nats. It never stores a large (tokens, classes) matrix.
+
+    .. math:: H_i = -\sum_j p_{ij} \log p_{ij}
+
+    Gradients flow to all that `harmonic_log_probabilities` takes, so it can be part of a loss. Where they are wanted,
+    each chunk of rows is computed a second time in the backward pass. A small entropy keeps its relative precision.
+
+    Args:
+        input, weight, kernel: as for `harmonic_logits`.
+        options: how to compute; only `chunk_rows` counts here.
+
+    Returns:
+        Entropies, (...), float32 or float64.
+
+    >>> x, centers = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [-1.0]])
+    >>> harmonic_entropy(x, centers, exponent=1, softening=1e-6)
+    tensor([0.6931, 0.0043])
+    """
+    x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, **kernel)
+
+    def rows(x_CD: Tensor) -> Tensor:
+        log_p_CV, _ = log_probabilities(softened_distance(x_CD, w_VD, softening), exponent, prior_V)
+        return entropy(log_p_CV)
+
+    return row_chunks(rows, x_BD, w_VD, _checked_options(options)).reshape(input.shape[:-1])
+
+
 def _operands(
     input: Tensor,
     weight: Tensor,
@@ -301,6 +333,14 @@ def _check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
 def _assert_in_graph(condition: Tensor, message: str) -> None:
     """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
     torch._assert_async(condition, message)  # torch has no public name for it
+
+
+def _checked_options(options: LossOptions | None) -> LossOptions:
+    if options is None or isinstance(options, LossOptions):
+        return options or LossOptions()
+    raise TypeError(
+        f"`options` must be a LossOptions, got {type(options).__name__}; build one with harmax.LossOptions(...)."
+    )
 
 
 def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> None:
@@ -407,11 +447,7 @@ def harmonic_loss(
     >>> harmonic_loss(x, centers, torch.tensor([0]), prior=prior).exp()
     tensor(1.1111)
     """
-    options = options or LossOptions()
-    if not isinstance(options, LossOptions):
-        raise TypeError(
-            f"`options` must be a LossOptions, got {type(options).__name__}; build one with harmax.LossOptions(...)."
-        )
+    options = _checked_options(options)
     softening = check_softening(softening)
     x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
     check_exponent_device(exponent, "input", input)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from harmax.heads.scale import LEAST_RATIO, length, matched_ratio
+from harmax.kernels.eager import entropy as row_entropy
 
 if TYPE_CHECKING:
     from harmax.heads.harmonic import HarmonicHead
@@ -90,7 +91,7 @@ def describe(head: "HarmonicHead", features: Tensor) -> HeadDescription:
     training = head.training
     log_p_NV = head.eval()(x_ND[:256])
     head.train(training)
-    entropy = float(-(log_p_NV.exp() * log_p_NV).nan_to_num().sum(1).mean())
+    entropy = float(row_entropy(log_p_NV).mean())
     ratio, wanted = lengths[0] / lengths[1], matched_ratio(exponent, head.in_features)
     suggestions: list[str] = []
     if head.wants_scale:

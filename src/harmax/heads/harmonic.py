@@ -9,7 +9,13 @@ from typing import Any, Self, Unpack
 import torch
 from torch import Tensor, nn
 
-from harmax.functional import TargetSettings, harmonic_log_probabilities, harmonic_loss, squared_distance
+from harmax.functional import (
+    TargetSettings,
+    harmonic_entropy,
+    harmonic_log_probabilities,
+    harmonic_loss,
+    squared_distance,
+)
 from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
 from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
@@ -343,6 +349,17 @@ class HarmonicHead(CenterHead):
         linear.weight.copy_((self.scale or 1.0) * weight_VD)
         linear.bias.copy_(-0.5 * weight_VD.float().square().sum(1))
         return linear
+
+    def entropy(self, input: Tensor) -> Tensor:
+        """Return the entropy of the probabilities, (...), in nats; see `harmonic_entropy`.
+
+        >>> head, x = HarmonicHead(16, 5, scale=1), torch.randn(8, 16)
+        >>> bool((head.entropy(x) < math.log(5)).all())
+        True
+        """
+        weight_VD, prior_V = self._classes()
+        x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
+        return harmonic_entropy(x, w_VD, exponent=self.exponent, softening=self.softening, prior=prior_V)
 
     def distance(self, input: Tensor) -> Tensor:
         """Return the distance to every center, (..., V), in units of the features.

@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from harmax.functional import harmonic_log_probabilities
 from harmax.hf.head import IGNORED, TokenHead
 from harmax.hf.labels import check_labels, following
+from harmax.kernels.eager import entropy
 
 if TYPE_CHECKING:
     from harmax.hf.model import HarmonicModel
@@ -64,7 +65,7 @@ class TokenStatistics(NamedTuple):
 def from_all(x_BD: Tensor, w_VD: Tensor, **kernel: Any) -> Tensor:
     """Return `FROM_ALL` of each row, (B, 3)."""
     log_p_BV = harmonic_log_probabilities(x_BD, w_VD, **kernel)
-    entropy_B = -(log_p_BV.exp() * log_p_BV).sum(-1)
+    entropy_B = entropy(log_p_BV)
     with torch.no_grad():
         others = (2 * log_p_BV).logsumexp(-1), log_p_BV.mean(-1)
     return torch.stack([entropy_B, *others], -1)

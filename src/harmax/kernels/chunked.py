@@ -15,13 +15,24 @@ place, so torch.compile is not needed here.
 Shape suffixes: B rows, C rows of a chunk or block, V classes, D features, P pairs.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from harmax.kernels.distance import add_pair_gradients, center_norm, find_near, pair_distances, recentered, squared_norm
+from harmax.kernels.distance import (
+    add_pair_gradients,
+    center_norm,
+    certainly_at_most,
+    find_near,
+    pair_distances,
+    recentered,
+    squared_norm,
+)
 from harmax.kernels.eager import above_floor, absolute_floor, counted, smoothed_probabilities
+from harmax.kernels.operators import is_wrapped
 from harmax.kernels.problem import Block, LossOptions, Problem, Result, Scale, Wanted
 
 CHUNK_BYTES = {"cpu": 38 * 2**20, "cuda": 256 * 2**20}
@@ -41,9 +52,24 @@ def default_chunk_rows(classes: int, itemsize: int, device: str) -> int:
 
 def choose_block(problem: Problem, options: LossOptions) -> Block:
     """The block of the options: `chunk_rows` rows (by default as many as fit CHUNK_BYTES) and all classes."""
-    w_VD = problem.w_VD
-    default = default_chunk_rows(w_VD.shape[0], w_VD.element_size(), w_VD.device.type)
-    return Block(options.chunk_rows or default, w_VD.shape[0])
+    return Block(chunk_rows(problem.w_VD, options), problem.w_VD.shape[0])
+
+
+def chunk_rows(w_VD: Tensor, options: LossOptions) -> int:
+    """The rows of a chunk: those of the options, or as many as fit CHUNK_BYTES."""
+    return options.chunk_rows or default_chunk_rows(w_VD.shape[0], w_VD.element_size(), w_VD.device.type)
+
+
+def row_chunks(function: Callable[[Tensor], Tensor], x_BD: Tensor, w_VD: Tensor, options: LossOptions) -> Tensor:
+    """Return what a function of rows returns, (B,), from one chunk of rows at a time. No (chunk, V) matrix is kept.
+
+    Where a gradient is wanted, each chunk is computed again in the backward pass.
+    """
+    rows = chunk_rows(w_VD, options)
+    transformed = not torch.compiler.is_compiling() and is_wrapped(x_BD)  # by torch.func, which knows no checkpoints
+    if transformed or certainly_at_most(len(x_BD), rows):
+        return function(x_BD)
+    return torch.cat([checkpoint(function, x, use_reentrant=False, preserve_rng_state=False) for x in x_BD.split(rows)])
 
 
 def compute(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Result:

@@ -78,6 +78,12 @@ def log_probabilities(t_BV: Tensor, exponent: float | Tensor, prior_V: Tensor | 
     return -(u_BV + rest_B1.log1p()), top_B1.squeeze(1)
 
 
+def entropy(log_p_BV: Tensor) -> Tensor:
+    """Entropy of each row of log-probabilities, (B,). A class that the prior leaves out adds nothing."""
+    log_p_BV = log_p_BV.masked_fill(log_p_BV == -torch.inf, 0.0)
+    return -(log_p_BV.exp() * log_p_BV).sum(-1)
+
+
 def _indexed_loss(log_p_BV: Tensor, problem: Problem) -> Tensor:
     _, _, target_B, _, _, weight_V, ignore_index, smoothing, reduction, _ = problem
     loss = F.nll_loss(log_p_BV, target_B, weight_V, ignore_index=ignore_index, reduction=reduction)
