@@ -10,6 +10,8 @@ import os
 import socket
 import time
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LOCK = ".lock"
@@ -56,20 +58,61 @@ class FolderOwner:
         self.release = weakref.finalize(self, _release, handle, folder, made, os.getpid())
         """Give the folder back; harmless when it was given back before."""
 
+    def __enter__(self) -> "FolderOwner":
+        return self
 
-def _lock(path: Path) -> int:
+    def __exit__(self, *error: object) -> None:
+        self.release()
+
+
+def holder(folder: Path) -> str | None:
+    """Return which process holds a folder, or None if none does."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _named(handle)
+    except OSError as error:
+        if error.errno in NOT_SUPPORTED:
+            return None
+        raise
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def taking_turns(path: Path) -> Iterator[None]:
+    """Let one process after the other through, by a lock on this file, which is made if there is none."""
+    handle = _lock(path, wait=True)
+    _held.add(handle)
+    try:
+        yield
+    finally:
+        _held.discard(handle)
+        os.close(handle)
+
+
+def _named(handle: int) -> str:
+    return os.pread(handle, 1000, 0).decode(errors="replace").strip() or "another process"
+
+
+def _lock(path: Path, *, wait: bool = False) -> int:
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             # The holder before may have deleted the file meanwhile; then its name is free, or another's.
             if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
                 return handle
         except BlockingIOError:
-            holder = os.read(handle, 1000).decode(errors="replace").strip() or "another process"
+            name = _named(handle)
             os.close(handle)
             raise FolderInUseError(
-                f"{path.parent} is in use by {holder}; wait until it ends, stop it, or name another output folder."
+                f"{path.parent} is in use by {name}; wait until it ends, stop it, or name another output folder."
             ) from None
         except FileNotFoundError:  # deleted between two looks
             pass

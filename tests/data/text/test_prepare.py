@@ -2,6 +2,7 @@
 
 import hashlib
 import lzma
+import os
 import signal
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 from harmax.data.folder import find_data
-from harmax.data.text import GPT2, TokenShards, from_files, from_rows, load_encoding, prepare_text
-from token_shards import contents, make_texts, write_text_files, write_vocabulary
+from harmax.data.text import GPT2, TokenShards, from_files, from_rows, load_encoding, prepare_text, unpack_corpus
+from harmax.owner import FolderInUseError
+from token_shards import contents, make_texts, write_shards, write_text_files, write_vocabulary
 
 
 @pytest.fixture
@@ -104,6 +106,23 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, encod
     prepare_text(tmp_path / "whole", rows(texts), **settings)
     assert contents(out) == contents(tmp_path / "whole")
     assert all((out / name).stat().st_ino == inode for name, inode in finished.items()), "finished shards stay"
+
+
+def test_two_processes_never_write_to_one_folder(tmp_path: Path, encoding: Any) -> None:
+    settings = {"encoding": encoding, "validation": 0.0, "workers": 1}
+    out, texts = tmp_path / "out", make_texts(20)
+
+    def second(documents: int, tokens: int) -> None:
+        with pytest.raises(FolderInUseError, match=f"out is in use by process {os.getpid()}"):
+            prepare_text(out, rows(texts), **settings)
+        with pytest.raises(FolderInUseError, match=f"out is in use by process {os.getpid()}"):
+            unpack_corpus(packed, out)
+
+    packed = tmp_path / "packed"
+    write_shards(packed, train=np.arange(100))
+    prepare_text(out, rows(texts), progress=second, **settings)
+    prepare_text(tmp_path / "alone", rows(texts), **settings)
+    assert contents(out) == contents(tmp_path / "alone")
 
 
 def test_a_lost_shard_is_made_again_and_only_from_the_same_texts(tmp_path: Path, encoding: Any) -> None:

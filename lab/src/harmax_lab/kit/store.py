@@ -6,6 +6,7 @@
         cells/<cell>/done                 written last: sizes and digests of the three files above
         cells/<cell>/failed.json          the error of the last attempt, if there is no `done`
         partial/<group>/                  partial state of an unfinished group of cells
+        .shared/                          which process computes which cells: `reservations.py`
 
 A view has only config.json and summary.json. The `source` in its config names the run folder that holds its cells.
 
@@ -98,7 +99,7 @@ class Run:
         done, damaged = [], []
         for name in self.cells:
             cell = self.cell_folder(name)
-            if not (cell / "done").exists():
+            if not self.is_written(name):
                 continue
             try:
                 _check_cell(cell)
@@ -117,13 +118,21 @@ class Run:
         """Finished cells with missing or changed files."""
         return self._checked[1]
 
+    def is_written(self, name: str) -> bool:
+        """Return whether a cell has been finished by now, also by another process."""
+        return (self.cell_folder(name) / "done").exists()
+
+    def look_again(self) -> None:
+        """See what other processes have finished meanwhile."""
+        self.__dict__.pop("_checked", None)
+
     @property
     def failed(self) -> dict[str, str]:
         """The error text of every cell whose last attempt failed."""
         failures = {}
         for name in self.cells:
             cell = self.cell_folder(name)
-            if (cell / "failed.json").exists() and not (cell / "done").exists():
+            if (cell / "failed.json").exists() and not self.is_written(name):
                 try:
                     failures[name] = str(read_json(cell / "failed.json")["error"])
                 except (DamagedError, KeyError, TypeError):

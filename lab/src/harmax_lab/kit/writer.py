@@ -51,7 +51,7 @@ class RunWriter(Run):
         (cell / "failed.json").unlink(missing_ok=True)
         digests = {file: digest(data) for file, data in files.items()}
         write_json(cell / "done", {"files": digests, "seconds": round(seconds, 3)})
-        self.__dict__.pop("_checked", None)
+        self.look_again()
 
     def fail(self, name: str, error: str) -> None:
         """Record that an attempt at a cell failed. The next run tries it again."""

@@ -13,6 +13,7 @@ from harmax.data.text.manifest import TOKEN, Manifest, Shard, ShardWriter
 from harmax.data.text.sources import OPENERS, UNREADABLE
 from harmax.data.text.vocabulary import GPT2
 from harmax.errors import DamagedError
+from harmax.owner import FolderOwner
 
 PACKED = re.compile(r"((train|val)[\w-]*\.bin)(\.gz|\.xz)?")
 CHUNK_BYTES = 2**22
@@ -42,7 +43,18 @@ def unpack_corpus(
         check_ordinary(path)
     sums = _sums_of(source)
     listing = {path.name: path.stat().st_size for path, _ in found}
-    manifest = Manifest(GPT2, {"source": {"packed": listing}}).resume(out)
+    with FolderOwner(out):
+        return _unpack_all(found, sums, Manifest(GPT2, {"source": {"packed": listing}}).resume(out), out, progress)
+
+
+def _unpack_all(
+    found: list[tuple[Path, re.Match[str]]],
+    sums: dict[str, str],
+    manifest: Manifest,
+    out: Path,
+    progress: Callable[[int, int], None] | None,
+) -> Manifest:
+    """Unpack what is missing of a manifest's shards."""
     manifest = replace(manifest, shards=tuple(shard for shard in manifest.shards if shard.is_whole(out)))
     finished = {shard.name for shard in manifest.shards}
     for path, match in found:

@@ -16,6 +16,7 @@ from harmax.data.text.sources import TextSource
 from harmax.data.text.vocabulary import describe, load_encoding
 from harmax.environment import cores
 from harmax.errors import whole_number
+from harmax.owner import FolderOwner
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -55,14 +56,28 @@ def prepare_text(
         )
     encoding = encoding or load_encoding()
     settings = {"source": source.description, "shard_tokens": shard_tokens, "validation": float(validation)}
-    manifest = Manifest(describe(encoding), settings).resume(out)
+    with FolderOwner(out):
+        return _prepare(out, Manifest(describe(encoding), settings), source, encoding, validation, workers, progress)
+
+
+def _prepare(
+    out: Path,
+    wanted: Manifest,
+    source: TextSource,
+    encoding: "Encoding",
+    validation: float,
+    workers: int,
+    progress: Callable[[int, int], None] | None,
+) -> Manifest:
+    """Make what is missing of the wanted shards."""
+    manifest = wanted.resume(out)
     kept = {split: list(takewhile(lambda shard: shard.is_whole(out), manifest.of(split))) for split in SPLITS}
     if manifest.complete and sum(map(len, kept.values())) == len(manifest.shards):
         return manifest
     manifest = replace(manifest, shards=tuple(shard for split in SPLITS for shard in kept[split]), complete=False)
     documents = _unfinished(source, validation, kept)
     with closing(encode_in_order(encoding, documents, workers=workers)) as encoded:
-        manifest = _write(out, manifest, encoded, shard_tokens, progress)
+        manifest = _write(out, manifest, encoded, manifest.settings["shard_tokens"], progress)
     if not manifest.of("train"):
         raise ValueError(
             f"the source must leave a document to train on, got none with a share of {validation:g} held out; add "

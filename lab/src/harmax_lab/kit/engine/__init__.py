@@ -1,5 +1,6 @@
 """Running experiments: `run` opens the run folder of an experiment and gives the pending cells to an engine."""
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
@@ -11,8 +12,12 @@ from harmax.errors import needs, unknown
 from harmax_lab.kit.engine import local, ray
 from harmax_lab.kit.engine.ledger import Event, Ledger
 from harmax_lab.kit.experiment import Experiment
+from harmax_lab.kit.reservations import Reservations
 from harmax_lab.kit.store import Run
 from harmax_lab.kit.writer import RunWriter
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks at what another process is computing."""
 
 
 class Engine(NamedTuple):
@@ -48,7 +53,8 @@ def run(
     """Run an experiment, or what is left of it, and return its run folder.
 
     Finished cells are read, not computed again. Failed cells are tried again. After an interrupt the same call
-    continues the run. A view has the cells of its source finished first.
+    continues the run. Several processes may make the same call: each computes what the others do not. A view has the
+    cells of its source finished first.
 
     Args:
         experiment: one of `EXPERIMENTS`, or one of your own.
@@ -79,7 +85,7 @@ def run(
     wanted = matching(result.cells, cells)
     names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
     if names:
-        ENGINES[engine].execute(Ledger(trained, spec, result, names, progress or (lambda event: None)), place)
+        _compute(trained, spec, result, names, ENGINES[engine], place, progress or (lambda event: None))
     if not result.pending:
         result.drop_partial()
     result.write_summary(trained.summary_of(result))
@@ -87,6 +93,30 @@ def run(
         result = _open(experiment, folder, profile, spec, overrides)
         result.write_summary(experiment.summary_of(result))
     return result
+
+
+def _compute(
+    experiment: Experiment[Any, Any],
+    spec: Any,
+    run: RunWriter,
+    names: list[str],
+    engine: Engine,
+    device: str | None,
+    progress: Callable[[Event], None],
+) -> None:
+    """Compute cells of a run. Leave to other processes what they are computing, wait, and compute what they leave."""
+    with Reservations(run.folder) as reservations:
+        while names:
+            ledger = Ledger(experiment, spec, run, names, reservations, progress)
+            engine.execute(ledger, device)
+            names = [name for name in names if name not in ledger.tried]
+            while names := [name for name in names if not run.is_written(name)]:
+                others = reservations.held_by_others(names)
+                if len(others) < len(names):
+                    break
+                ledger.report(f"waiting for {others[names[0]]}, which computes {names[0]}")
+                time.sleep(LOOK_EVERY)
+    run.look_again()
 
 
 def _open(

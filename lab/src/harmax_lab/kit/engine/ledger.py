@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from harmax_lab.kit.experiment import Cell, Experiment, Spec
+from harmax_lab.kit.reservations import Reservations
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.writer import RunWriter
 
@@ -33,6 +34,7 @@ class Ledger(Generic[S, C]):
         spec: its settings.
         run: where results are stored.
         names: the cells to run.
+        reservations: of this process in the run folder.
         progress: called with an `Event` whenever something is done.
     """
 
@@ -42,9 +44,11 @@ class Ledger(Generic[S, C]):
         spec: S,
         run: RunWriter,
         names: Collection[str],
+        reservations: Reservations,
         progress: Callable[[Event], None],
     ) -> None:
         self.experiment, self.spec, self.run, self._progress = experiment, spec, run, progress
+        self.reservations = reservations
         everything = experiment.work.cells(spec)
         self.groups = experiment.work.groups(cell for cell in everything if cell.name in names)
         """Cells to run that are to be computed together."""
@@ -53,12 +57,22 @@ class Ledger(Generic[S, C]):
         self.done, self.failed = len(run.done), 0
         self._settled, self._total = self.done, self.done + len(names)
         self._open: list[Part[C]] = []
+        self.tried: set[str] = set()
+        """Cells that this process has begun to compute."""
 
     def _key(self, cells: Sequence[C]) -> str:
         return repr(self.experiment.work.group(cells[0]))
 
-    def open(self, cells: Sequence[C]) -> "Part[C]":
-        """Begin to compute some cells of one group."""
+    def open(self, cells: Sequence[C]) -> "Part[C] | None":
+        """Begin to compute some cells of one group, those that no other process computes or has finished; None if none.
+
+        The cells are in the part's `cells`.
+        """
+        free = set(self.reservations.take([cell.name for cell in cells]))
+        cells = [cell for cell in cells if cell.name in free and not self.run.is_written(cell.name)]
+        self.tried |= {cell.name for cell in cells}
+        if not cells:
+            return None
         key = self._key(cells)
         part = Part(self, cells, key, others=self._members[key] - {cell.name for cell in cells})
         self._open.append(part)
@@ -82,7 +96,7 @@ class Part(Generic[C]):
     """Cells of one group that are computed together. End the part with `close` or `fail`."""
 
     def __init__(self, ledger: Ledger[S, C], cells: Sequence[C], key: str, *, others: set[str]) -> None:
-        self.ledger, self._key, self._others = ledger, key, others
+        self.ledger, self.cells, self._key, self._others = ledger, cells, key, others
         self._missing, self._name = {cell.name for cell in cells}, cells[0].name
         self.size, self.fraction = len(cells), 0.0
         self.scratch = ledger.run.partial(key)

@@ -12,9 +12,11 @@ def execute(ledger: Ledger[S, C], device: str) -> None:
     ledger.run.add_environment(environment(device))
     for group in ledger.groups:
         part, seconds = ledger.open(group), Stopwatch()
+        if part is None:
+            continue
         context = Context(part.scratch, device, part.report)
         try:
-            for cell, result in ledger.experiment.work.run_cells(ledger.spec, group, context):
+            for cell, result in ledger.experiment.work.run_cells(ledger.spec, part.cells, context):
                 part.store(cell.name, result, seconds())
         except Exception:
             part.fail(traceback.format_exc())

@@ -73,9 +73,11 @@ def execute(ledger: Ledger[S, C], device: str | None) -> None:
                 # Some tasks ahead, so that no machine waits for this process, but not all: there may be thousands.
                 for cells in itertools.islice(waiting, 2 * slots.at_once - len(active)):
                     part = ledger.open(cells)
+                    if part is None:
+                        continue
                     place = (part.scratch.absolute(), device, max(1, slots.cpus))
-                    active[task.remote(ledger.experiment.work, ledger.spec, cells, *place)] = part
-                if not active:
+                    active[task.remote(ledger.experiment.work, ledger.spec, part.cells, *place)] = part
+                if not active:  # all done, or what is left belongs to other processes
                     return
                 ready, _ = ray.wait(list(active), num_returns=1, timeout=PATIENCE)
                 if not ready:
