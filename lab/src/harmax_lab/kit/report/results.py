@@ -28,7 +28,7 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
         output: the folder to write to.
     """
     written = []
-    for section in collect(experiments, folder)[0]:
+    for section in collect(experiments, folder).sections:
         if section.run is None or not section.run.done:
             continue
         target = Path(output) / section.experiment.name
