@@ -15,6 +15,7 @@ from harmax.figures import Picture, to_png
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN, VERDICTS, Claim, Verdict, said_and_rule, verdict_words
 from harmax_lab.kit.report.html import Report, Section, describe_environment, format_number
 from harmax_lab.kit.report.svg import to_svg
+from harmax_lab.kit.rules import RULES
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -23,6 +24,9 @@ PROFILE_WORDS = {"smoke": "smoke check", "quick": "quick check", "full": "full r
 LARGE_SVG = 250_000
 """Bytes. A figure of many points is smaller as a PNG."""
 UNPUBLISHED = "No run of this claim is published yet."
+FEW = 8
+"""Claims. More controls than these are folded, where there is no claim of the paper beside them too."""
+PLURALS = {"holds": "hold", "does not hold": "do not hold"}
 
 
 class Row(NamedTuple):
@@ -46,7 +50,14 @@ class Row(NamedTuple):
     @property
     def words_here(self) -> str:
         """This machine's verdict, if it is one; a short run that leaves the claim open has none."""
-        return verdict_words(self.here.verdict, self.claim) if self.here and decided(self.here) else ""
+        if self.here is None or not decided(self.here):
+            return ""
+        return "same here" if self.agrees else f"this machine: {verdict_words(self.here.verdict, self.claim)}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the published runs or this machine's decide it."""
+        return decided(self.published) or bool(self.words_here)
 
     @property
     def agrees(self) -> bool | None:
@@ -95,13 +106,28 @@ class Part:
 
     @property
     def shown(self) -> list[Row]:
-        """Claims that the published runs or this machine's decide."""
-        return [row for row in self.rows if decided(row.published) or row.words_here]
+        """The paper's claims that the published runs or this machine's decide."""
+        return [row for row in self.rows if not row.claim.control and row.settled]
 
     def folded(self, verdict: str) -> list[Row]:
-        """Claims that nothing decides, of one verdict."""
-        shown = {row.id for row in self.shown}
-        return [row for row in self.rows if row.id not in shown and row.published.verdict == verdict]
+        """The paper's claims that nothing decides, of one verdict."""
+        own = [row for row in self.rows if not row.claim.control and not row.settled]
+        return [row for row in own if row.published.verdict == verdict]
+
+    @property
+    def controls(self) -> list[Row]:
+        """Our controls, decided ones first."""
+        return sorted((row for row in self.rows if row.claim.control), key=lambda row: not row.settled)
+
+    @property
+    def few_controls(self) -> bool:
+        """Whether controls are all that there is, and so few that nobody wants them folded."""
+        return len(self.controls) == len(self.rows) <= FEW
+
+    def words(self, rows: Iterable[Row]) -> str:
+        """How many of these claims have which verdict, in words."""
+        counts = Counter(row.words for row in rows)
+        return ", ".join(f"{count} {PLURALS.get(word, word)}" for word, count in counts.items())
 
     @property
     def counts(self) -> Counter[str]:
@@ -177,14 +203,30 @@ class Page:
         return [part for part in self.ran if part.section.run and part.section.run.profile != "full"]
 
     @property
-    def here(self) -> Counter[str]:
-        """How many claims this machine's runs decide, like or unlike the published ones, and leave open."""
-        counts: Counter[str] = Counter()
-        for row in self.rows:
-            if row.here is not None:
-                kind = row.here.verdict if not decided(row.here) else {True: "same", False: "other"}.get(row.agrees)  # type: ignore[arg-type]
-                counts[kind or "new"] += 1
-        return counts
+    def answers(self) -> str:
+        """How many claims this machine's runs decide, like or unlike the published ones, in a sentence."""
+        kinds = Counter(row.agrees for row in self.rows if row.words_here)
+        words = {True: "as published", False: "otherwise", None: "which the published runs leave open"}
+        listed = ", ".join(f"{kinds[kind]} {words[kind]}" for kind in words if kinds[kind])
+        total = sum(kinds.values())
+        return f"They decide {total} claim{'s' * (total != 1)}{': ' * bool(listed)}{listed}."
+
+    @property
+    def open_here(self) -> Counter[str]:
+        """Which rule leaves how many claims open on this machine."""
+        open_rows = ((part, row) for part in self.ran for row in part.rows)
+        return Counter(
+            _rule(part.section, row.claim) for part, row in open_rows if row.here and row.here.verdict == NOT_DECIDED
+        )
+
+
+def _rule(section: Section, claim: Claim) -> str:
+    if section.results is None:
+        return ""
+    own = section.results.where(claim.needs)
+    if not own.wanted:
+        return "nothing to run in this profile"
+    return next((rule.name for rule in RULES if rule.reason(claim, own)), "no clear difference")
 
 
 def decided(verdict: Verdict) -> bool:

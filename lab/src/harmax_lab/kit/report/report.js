@@ -4,11 +4,14 @@ const form = byId("filter"), claims = [...document.querySelectorAll(".claim")];
 const sections = [...document.querySelectorAll("section[data-experiment]")];
 const words = new Map(claims.map((claim) => [claim, claim.textContent.toLowerCase()]));
 
+const openAtFirst = new Map(sections.map((section) => [section, section.querySelector(".claims > .fold[open]")]));
+
 function filter() {
   const data = new FormData(form), text = data.get("text").trim().toLowerCase();
   const verdicts = data.getAll("verdict"), kind = data.get("kind"), experiment = data.get("experiment");
   const every = form.querySelectorAll("[name=verdict]").length === verdicts.length;
-  const narrowed = Boolean(text || kind || experiment || !every);
+  const ofClaims = Boolean(text || kind || !every), narrowed = ofClaims || Boolean(experiment);
+  document.body.classList.toggle("narrowed", ofClaims); // who asks for claims wants no figures between them
   let shown = 0;
   for (const section of sections) {
     const named = section.dataset.text.toLowerCase().includes(text);
@@ -22,13 +25,13 @@ function filter() {
     }
     for (const fold of section.querySelectorAll(".claims > .fold")) {
       fold.hidden = !fold.querySelector(".claim:not([hidden])");
-      fold.open = !every && !fold.hidden;
+      fold.open = ofClaims ? !fold.hidden : fold === openAtFirst.get(section);
     }
     section.hidden = narrowed && !own;
     document.querySelector(`nav li[data-experiment="${CSS.escape(section.dataset.experiment)}"]`).hidden = section.hidden;
     shown += own;
   }
-  byId("count").textContent = narrowed ? `${shown} of ${claims.length} claims` : `${claims.length} claims`;
+  byId("count").textContent = (narrowed ? `${shown} of ` : "") + `${claims.length} claims` + (ofClaims ? ", without figures" : "");
   byId("nothing").hidden = !narrowed || shown > 0;
 }
 form.addEventListener("input", filter);
@@ -68,7 +71,9 @@ for (const button of document.querySelectorAll("[data-enlarge]")) button.addEven
     sheet.append(version.querySelector("img").cloneNode());
     const title = document.createElement("h3");
     title.textContent = version.classList.contains("here") ? "This machine" : "Published";
-    box.append(title, sheet, version.querySelector("figcaption").cloneNode(true));
+    const caption = version.querySelector("figcaption").cloneNode(true);
+    caption.querySelector("button")?.remove();
+    box.append(title, sheet, caption);
     return box;
   }));
   view.showModal();
