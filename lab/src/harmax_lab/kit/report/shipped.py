@@ -1,6 +1,5 @@
 """The published results that travel with the laboratory: verdicts, tables and pictures of full runs."""
 
-import html
 import re
 import struct
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from harmax.errors import DamagedError
 from harmax.files import read_json
 from harmax_lab.kit.claims import VERDICTS, Verdict
+from harmax_lab.kit.report.markdown import from_markdown
 from harmax_lab.kit.store import Damage
 from harmax_lab.kit.tables import Table
 
@@ -107,7 +107,7 @@ def _page(path: Path) -> tuple[str, dict[str, str]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedError(f"{path.name} cannot be read, so its pictures are not shown ({error})") from None
-    blocks = [html.unescape(block) for block in text.strip().split("\n\n")]
+    blocks = [from_markdown(block) for block in text.strip().split("\n\n")]
     made = next((block.partition(" Cells failed:")[0] for block in blocks if " Cells failed:" in block), "unknown")
     captions = {}
     for block, after in zip(blocks, [*blocks[1:], ""], strict=True):
