@@ -9,7 +9,6 @@ from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import open_runs
 
-
 RUNS = Path("runs")
 NO_RUNS = "harmax: there is no folder runs, so the report shows published results only; `harmax run NAME` makes a run."
 

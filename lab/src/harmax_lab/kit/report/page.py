@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 PROFILE_WORDS = {"smoke": "smoke check", "quick": "quick check", "full": "full run"}
-LARGE_SVG = 250_000
+LARGE_SVG = 100_000
 """Bytes. A figure of many points is smaller as a PNG."""
 UNPUBLISHED = "No run of this claim is published yet."
 FEW = 8
@@ -52,7 +52,12 @@ class Row(NamedTuple):
         """This machine's verdict, if it is one; a short run that leaves the claim open has none."""
         if self.here is None or not decided(self.here):
             return ""
-        return "same here" if self.agrees else f"this machine: {verdict_words(self.here.verdict, self.claim)}"
+        return "same here" if self.agrees else f"this machine: {self.said_here}"
+
+    @property
+    def said_here(self) -> str:
+        """This machine's verdict, whatever it is; empty without a run."""
+        return verdict_words(self.here.verdict, self.claim) if self.here else ""
 
     @property
     def settled(self) -> bool:
