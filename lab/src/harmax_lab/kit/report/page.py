@@ -127,7 +127,7 @@ class Part:
     @property
     def few_controls(self) -> bool:
         """Whether controls are all that there is, and so few that nobody wants them folded."""
-        return len(self.controls) == len(self.rows) <= FEW
+        return len(self.controls) == len(self.rows) <= FEW and any(row.settled for row in self.controls)
 
     def words(self, rows: Iterable[Row]) -> str:
         """How many of these claims have which verdict, in words."""
@@ -212,9 +212,12 @@ class Page:
         """How many claims this machine's runs decide, like or unlike the published ones, in a sentence."""
         kinds = Counter(row.agrees for row in self.rows if row.words_here)
         words = {True: "as published", False: "otherwise", None: "which the published runs leave open"}
-        listed = ", ".join(f"{kinds[kind]} {words[kind]}" for kind in words if kinds[kind])
         total = sum(kinds.values())
-        return f"They decide {total} claim{'s' * (total != 1)}{': ' * bool(listed)}{listed}."
+        said = f"They decide {total} claim{'s' * (total != 1)}"
+        if len(kinds) == 1:
+            return f"{said}, {'all ' * (total > 1)}{words[next(iter(kinds))]}."
+        listed = ", ".join(f"{kinds[kind]} {words[kind]}" for kind in words if kinds[kind])
+        return f"{said}: {listed}." if listed else f"{said}."
 
     @property
     def open_here(self) -> Counter[str]:
@@ -265,7 +268,8 @@ def _png(data: bytes) -> str:
 def _drawn(picture: Picture, name: str) -> Version:
     """Draw a figure: as SVG, which stays sharp, or as a PNG where that is much smaller."""
     width, height = (round(110 * inches) for inches in picture.figure.get_size_inches())
-    svg = to_svg(picture.figure, name).encode()
+    # A picture in a page needs a size of its own, or a column as wide as its picture has no width.
+    svg = to_svg(picture.figure, name).replace("<svg", f'<svg width="{width}" height="{height}"', 1).encode()
     sharp = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
     address = sharp if len(svg) < LARGE_SVG else _png(to_png(picture.figure))
     return Version("here", address, width, height, picture.caption)
