@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -239,3 +240,9 @@ def test_published_results_of_every_experiment_can_be_read_and_are_small() -> No
         assert all(picture.caption for picture in known.pictures.values())
         assert known.made.startswith("harmax ")
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 10e6
+
+
+def test_published_results_travel_in_the_wheel() -> None:
+    project = tomllib.loads((published_folder().parent / "pyproject.toml").read_text())
+    included = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {published_folder().name: "harmax_lab/results"}
