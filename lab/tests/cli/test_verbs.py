@@ -261,6 +261,17 @@ def test_report(tmp_path: Path, capsys: Capture) -> None:
     assert facts["damaged"] == []
 
 
+def test_a_report_without_any_run_shows_what_is_published_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "runs/report.html\n"
+    assert "the report shows published results only" in printed.err
+    assert ">reproduced<" in (tmp_path / "runs/report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -9,12 +9,15 @@ from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import open_runs
 
+RUNS = Path("runs")
+NO_RUNS = "harmax: there is no folder runs, so the report shows published results only; `harmax run NAME` makes a run."
+
 
 @dataclass(frozen=True)
 class WriteReport:
-    """Write one self-contained HTML file from the runs that are there; its path is printed last."""
+    """Write one self-contained HTML file: the published verdicts, and beside them the runs that are there."""
 
-    folder: Path = Path("runs")
+    folder: Path = RUNS
     """Where run folders live."""
     output: Path | None = None
     """The file to write; report.html in the folder if left out."""
@@ -24,6 +27,9 @@ class WriteReport:
     def __call__(self) -> int:
         """Write the report."""
         with checking_usage():
+            if self.folder == RUNS and not self.folder.exists():
+                print(NO_RUNS, file=sys.stderr)
+                self.folder.mkdir()
             open_runs(self.folder)
         if self.output is not None and self.output.is_dir():
             raise UsageError(f"`--output` must be a file, got the folder {str(self.output)!r}; add a name to it.")

@@ -99,12 +99,12 @@ class Run:
         done, damaged = [], []
         for name in self.cells:
             cell = self.cell_folder(name)
-            if not self.is_written(name):
-                continue
             try:
+                if not self.is_written(name):
+                    continue
                 _check_cell(cell)
                 done.append(name)
-            except DamagedError as error:
+            except (DamagedError, OSError) as error:
                 damaged.append(Damage(cell, str(error)))
         return done, damaged
 
@@ -151,15 +151,13 @@ class Run:
         return {name: self.read(name) for name in self.done}
 
     def read(self, name: str) -> CellResult:
-        """Read one finished cell."""
-        with needs("run"):
-            from safetensors.numpy import load_file
-
+        """Read one finished cell; raise DamagedError with the file that cannot be read."""
         cell = self.cell_folder(name)
-        curves, arrays, metrics = CELL_FILES
-        return CellResult(
-            american(load_file(cell / curves)), american(load_file(cell / arrays)), american(read_json(cell / metrics))
-        )
+        curves, arrays = (_read_arrays(cell / file) for file in CELL_FILES[:2])
+        metrics = read_json(cell / CELL_FILES[2])
+        if not isinstance(metrics, dict):
+            raise DamagedError(f"{cell / CELL_FILES[2]} must hold a metric per name, and does not")
+        return CellResult(american(curves), american(arrays), american(metrics))
 
     @property
     def seconds(self) -> float:
@@ -227,10 +225,12 @@ def open_runs(folder: Path | str = "runs") -> Runs:
         raise ValueError(f"`folder` must be a folder of runs, got {str(folder)!r}; make one with `harmax run NAME`.")
     runs: list[Run] = []
     damaged: list[Damage] = []
-    for path in filter(is_started, sorted(folder.glob("[!.]*/[!.]*/"))):
+    for path in sorted(folder.glob("[!.]*/[!.]*/")):
         try:
+            if not is_started(path):
+                continue
             run = Run.open(path)
-        except DamagedError as error:
+        except (DamagedError, OSError) as error:
             damaged.append(Damage(path, str(error)))
         else:
             runs.append(run)
@@ -252,13 +252,24 @@ def read_config(folder: Path) -> dict[str, Any]:
         key = spec_hash(config["experiment"], config["version"], config["spec"], source=source)
         known = isinstance(config["profile"], str) and (source is None or SOURCE.fullmatch(source) is not None)
         known = known and all(isinstance(config[name], dict) for name in ("spec", "cells", "overrides"))
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, AttributeError, RecursionError):
         known = False
     if not known:
         raise DamagedError("config.json must hold experiment, version, profile, spec and cells, and does not")
     if (config["experiment"], key) != (folder.parent.name, folder.name):
         raise DamagedError(f"config.json belongs to {config['experiment']}/{key}, not to this folder")
     return config
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    with needs("run"):
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DamagedError(f"{path} cannot be read ({error})") from None
 
 
 def _check_cell(cell: Path) -> None:
@@ -269,8 +280,10 @@ def _check_cell(cell: Path) -> None:
     for file, expected in files.items():
         try:
             data = (cell / file).read_bytes()
-        except OSError:
+        except FileNotFoundError:
             raise DamagedError(f"{file} is missing") from None
+        except OSError as error:
+            raise DamagedError(f"{file} cannot be read ({error.strerror})") from None
         if digest(data) != expected:
             raise DamagedError(f"{file} is not the file that was written ({len(data)} bytes)")
 

@@ -1,18 +1,18 @@
-"""One self-contained HTML file: for each figure the claims, the paper's numbers, ours, the verdicts and the command."""
+"""One self-contained HTML file: the published verdicts, and beside them what the runs of a folder say."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from harmax.errors import needs
+from harmax.errors import DamagedError
 from harmax.figures import Picture, house_style
 from harmax.files import write_atomically
-from harmax_lab.kit.claims import Claim, Verdict, said_and_rule, verdict_words
+from harmax_lab.kit.claims import Claim, Verdict
 from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
-from harmax_lab.kit.report.svg import to_svg
+from harmax_lab.kit.report.shipped import Published, published_folder, read_published
 from harmax_lab.kit.results import Results
-from harmax_lab.kit.store import Damage, Run, open_runs, spec_hash
+from harmax_lab.kit.store import CellResult, Damage, Run, open_runs, spec_hash
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,11 @@ class Section:
     results: Results[Any, Any] | None = None
     summary: Summary = field(default_factory=lambda: Summary(()))
     pictures: Mapping[str, Picture] = field(default_factory=dict)
+    published: Published | None = None
 
     @property
     def judged(self) -> list[tuple[Claim, Verdict]]:
-        """The claims with their verdicts; empty without a finished cell."""
+        """The claims with the verdicts of the run; empty without a finished cell."""
         return list(zip(self.experiment.claims, self.summary.verdicts, strict=False))
 
 
@@ -39,6 +40,8 @@ class Report:
     path: Path
     sections: tuple[Section, ...]
     damaged: tuple[Damage, ...]
+    others: tuple[Damage, ...] = ()
+    """Whole runs that are not shown, each with the reason."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report's content as plain values."""
@@ -51,48 +54,109 @@ class Report:
                     "profile": section.run.profile if section.run else None,
                     "failed": len(section.run.failed) if section.run else 0,
                     "verdicts": {claim.id: verdict.verdict for claim, verdict in section.judged},
+                    "published": {id: one.verdict for id, one in section.published.verdicts.items()}
+                    if section.published
+                    else None,
                 }
                 for section in self.sections
             ],
             "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in self.damaged],
+            "not_shown": [{"path": str(other.path), "reason": other.reason} for other in self.others],
         }
 
 
+class Collected(NamedTuple):
+    """What a folder of runs holds: a section per experiment, what cannot be used, and what is not needed."""
+
+    sections: tuple[Section, ...]
+    damaged: tuple[Damage, ...]
+    others: tuple[Damage, ...]
+
+
 def write_report(
-    experiments: Iterable[Experiment[Any, Any]], folder: Path | str = "runs", output: Path | str | None = None
+    experiments: Iterable[Experiment[Any, Any]],
+    folder: Path | str = "runs",
+    output: Path | str | None = None,
+    *,
+    published: Path | str | None = None,
 ) -> Report:
-    """Write the report of a folder of runs. Damaged runs are listed in it and left as they are.
+    """Write the report of a folder of runs. What cannot be used is listed in it and left as it is.
 
     Args:
         experiments: in the order of the report.
         folder: what was given to `harmax run --folder`.
         output: the file to write; None: report.html in `folder`.
+        published: the published results; None: those that travel with the laboratory.
     """
-    sections, damaged = collect(experiments, folder)
+    from harmax_lab.kit.report.page import render
+
+    found = collect(experiments, folder, strict=False)
+    shelf = published_folder() if published is None else Path(published)
+    sections, damaged = [], list(found.damaged)
+    for section in found.sections:
+        known, problems = read_published(section.experiment.name, shelf)
+        damaged += problems
+        sections.append(replace(section, published=known))
     path = Path(output) if output is not None else Path(folder) / "report.html"
-    report = Report(path, sections, damaged)
-    write_atomically(path, _render(report).encode())
+    report = Report(path, tuple(sections), tuple(damaged), found.others)
+    write_atomically(path, render(report).encode())
     return report
 
 
-def collect(
-    experiments: Iterable[Experiment[Any, Any]], folder: Path | str
-) -> tuple[tuple[Section, ...], tuple[Damage, ...]]:
-    """Judge and draw the best run of each experiment in a folder, and list what could not be used."""
+def collect(experiments: Iterable[Experiment[Any, Any]], folder: Path | str, *, strict: bool = True) -> Collected:
+    """Judge and draw the best run of each experiment in a folder, and list what could not be used.
+
+    Args:
+        experiments: in the order of the report.
+        folder: with the runs.
+        strict: whether a run that cannot be judged or drawn is an error. If not, it is listed, and the next best run
+            takes its place.
+    """
     runs = open_runs(folder)
     damaged = list(runs.damaged)
-    sections = []
+    sections, others = [], []
+    names = set()
     for experiment in experiments:
-        candidates = []
+        names.add(experiment.name)
+        usable: list[tuple[tuple[bool, int, int], Run]] = []
         for run in runs.query(experiment=experiment.name):
             try:
                 _check_current(experiment, run)
                 describe_environment(run)
-                candidates.append(run)
-            except ValueError as error:  # a DamagedError among them
-                damaged.append(Damage(run.folder, str(error)))
-        sections.append(_section(experiment, max(candidates, key=_worth, default=None)))
-    return tuple(sections), tuple(damaged)
+                usable.append((_worth(run), run))
+            except Exception as error:  # config.json may hold anything
+                damaged.append(Damage(run.folder, _reason(error, "config.json does not fit the experiment")))
+        candidates = [run for _, run in sorted(usable, key=lambda one: one[0], reverse=True)]
+        section = _best(experiment, candidates, damaged, strict)
+        sections.append(section)
+        left_out = {damage.path for damage in damaged}
+        others += [
+            Damage(run.folder, f"another run of {experiment.name} is more thorough; this one is {command_of(run)}")
+            for run in candidates
+            if run is not section.run and run.folder not in left_out
+        ]
+    for run in runs:
+        if run.experiment not in names:
+            others.append(Damage(run.folder, f"no experiment with the name {run.experiment} is known"))
+    return Collected(tuple(sections), tuple(damaged), tuple(others))
+
+
+def _best(experiment: Experiment[Any, Any], candidates: Iterable[Run], damaged: list[Damage], strict: bool) -> Section:
+    """Return the section of the first run that can be judged and drawn."""
+    for run in candidates:
+        if strict:
+            return _section(experiment, run, damaged)
+        try:
+            return _section(experiment, run, damaged)
+        except Exception as error:  # one run never takes the report down
+            damaged.append(Damage(run.folder, _reason(error, "it cannot be judged")))
+    return _section(experiment, None, damaged)
+
+
+def _reason(error: Exception, otherwise: str) -> str:
+    if isinstance(error, ValueError | OSError):
+        return str(error)
+    return f"{otherwise} ({type(error).__name__}: {error}); run it again, or delete it"
 
 
 def command_of(run: Run) -> str:
@@ -112,6 +176,7 @@ def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
             f"run it again"
         )
     experiment.load_spec(run.config["spec"])
+    command_of(run)
     origin = experiment.source
     source = origin and f"{origin.name}/{spec_hash(origin.name, origin.version, run.config['spec'])}"
     if run.source != source:
@@ -124,35 +189,37 @@ def _worth(run: Run) -> tuple[bool, int, int]:
     return settled, PROFILES.index(run.profile), len(run.done)
 
 
-def _section(experiment: Experiment[Any, Any], run: Run | None) -> Section:
+def _section(experiment: Experiment[Any, Any], run: Run | None, damaged: list[Damage]) -> Section:
     if run is None or not run.done:
         return Section(experiment, f"harmax run {experiment.name}", run)
     spec = experiment.load_spec(run.config["spec"])
-    results = experiment.results(spec, experiment.by_cell(spec, run.results))
+    found, unreadable = _readable(run)
+    damaged += [damage for damage in unreadable if damage not in damaged]  # views read the same cells
+    results = experiment.results(spec, experiment.by_cell(spec, found))
     with house_style():
         pictures = experiment.figures(results)
     return Section(experiment, command_of(run), run, results, experiment.judge(results), pictures)
 
 
-def _render(report: Report) -> str:
-    with needs("figures"):
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+def _readable(run: Run) -> tuple[dict[str, CellResult], list[Damage]]:
+    """Return the finished cells that can be read, and the others."""
+    found, unreadable = {}, []
+    for name in run.done:
+        try:
+            found[name] = run.read(name)
+        except DamagedError as error:
+            unreadable.append(Damage(run.cell_folder(name), str(error)))
+    return found, unreadable
 
-    environment = Environment(
-        loader=PackageLoader("harmax_lab.kit.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "number": format_number,
-        "words": verdict_words,
-        "said_and_rule": said_and_rule,
-        "machine": describe_environment,
-        "svg": to_svg,
-    }
-    return environment.get_template("template.html.j2").render(report=report)
+
+def describe_environment(run: Run) -> str:
+    """Return one line about the versions and devices that computed a run."""
+    lines = []
+    for env in run.environments:
+        commit = f", commit {env['commit']}" if env.get("commit") else ""
+        harmax, torch, python, device = (env.get(name, "unknown") for name in ("harmax", "torch", "python", "device"))
+        lines.append(f"harmax {harmax}, torch {torch}, Python {python}, {device}{commit}")
+    return "; then ".join(lines) or "unknown"
 
 
 def format_number(value: Any) -> str:
@@ -164,13 +231,3 @@ def format_number(value: Any) -> str:
     if not isinstance(value, float):
         return "none" if value is None else str(value)
     return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4g}"
-
-
-def describe_environment(run: Run) -> str:
-    """Return one line about the versions and devices that computed a run."""
-    lines = []
-    for env in run.environments:
-        commit = f", commit {env['commit']}" if env.get("commit") else ""
-        harmax, torch, python, device = (env.get(name, "unknown") for name in ("harmax", "torch", "python", "device"))
-        lines.append(f"harmax {harmax}, torch {torch}, Python {python}, {device}{commit}")
-    return "; then ".join(lines) or "unknown"

@@ -11,6 +11,7 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN, Claim, Verdict, verdict_
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import OLD_ROWS, ROWS, read_rows, write_rows
 from harmax_lab.kit.report.html import Section, collect, describe_environment, format_number
+from harmax_lab.kit.report.markdown import from_markdown, to_markdown
 from harmax_lab.kit.tables import Table
 
 OTHER_VERSION = "The published runs are of an earlier version of this experiment. Run it again."
@@ -28,7 +29,7 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
         output: the folder to write to.
     """
     written = []
-    for section in collect(experiments, folder)[0]:
+    for section in collect(experiments, folder).sections:
         if section.run is None or not section.run.done:
             continue
         target = Path(output) / section.experiment.name
@@ -82,7 +83,8 @@ def _judged_again(
         results = read_rows(experiment, folder)
         return {"verdicts": asdict(experiment.summarize(results.spec, results))["verdicts"]}
     before = {one["claim"]: one for one in stored["verdicts"]}
-    same = {claim.id for claim in experiment.claims if _escaped(claim.statement) in text}
+    said = from_markdown(text)  # older pages are not escaped
+    same = {claim.id for claim in experiment.claims if claim.statement.replace("|", "\\|") in said}
     return {
         "verdicts": [
             before[claim.id] if claim.id in same & before.keys() else asdict(_unanswered(claim, NO_ROWS))
@@ -117,14 +119,14 @@ def page(section: Section) -> str:
     """The text of one experiment's page."""
     assert section.run is not None
     parts = [
-        f"# {section.experiment.title}",
-        f"{section.experiment.figure}. Made by `{section.command}`.",
-        f"{describe_environment(section.run)}. Cells failed: {len(section.run.failed)}.",
+        f"# {to_markdown(section.experiment.title)}",
+        f"{to_markdown(section.experiment.figure)}. Made by `{section.command}`.",
+        f"{to_markdown(describe_environment(section.run))}. Cells failed: {len(section.run.failed)}.",
         f"One row per finished cell: [{ROWS}]({ROWS}).",
         _claims_block(section.judged),
     ]
     for name, picture in section.pictures.items():
-        parts += [f"![{name}]({name}.png)", picture.caption]
+        parts += [f"![{name}]({name}.png)", to_markdown(picture.caption)]
     return "\n\n".join(parts + _table_blocks(section.summary.tables)) + "\n"
 
 
@@ -141,7 +143,7 @@ def _table_blocks(tables: Iterable[Table]) -> list[str]:
     for table in tables:
         header = list(table.rows[0])
         rows = [[format_number(row[key]) for key in header] for row in table.rows]
-        blocks += [f"## {table.title}", _table(header, rows)]
+        blocks += [f"## {to_markdown(table.title)}", _table(header, rows)]
     return blocks
 
 
@@ -153,4 +155,4 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _escaped(entry: str) -> str:
-    return entry.replace("|", "\\|")
+    return to_markdown(entry).replace("|", "\\|")

@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 
 def to_svg(figure: "Figure", name: str) -> str:
-    """Return a figure as an `<svg>` element for a page. The same figure always gives the same bytes.
-
-    `name` makes the ids of the figure unique on its page.
-    """
+    """Return a figure as an SVG picture for a page. The same figure and name always give the same bytes."""
     with needs("figures"):
         import matplotlib
 
@@ -29,11 +26,4 @@ def to_svg(figure: "Figure", name: str) -> str:
     for size in ("width", "height"):
         svg = re.sub(rf'(<svg[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
     # Two decimals of a point are finer than any printer. More would make up a third of the file.
-    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-    return _rename_ids(svg, name)
-
-
-def _rename_ids(svg: str, name: str) -> str:
-    svg = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{name}-{m[1]}"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{name}-{m[1]})", svg)
-    return re.sub(r'xlink:href="#([^"]+)"', lambda m: f'xlink:href="#{name}-{m[1]}"', svg)
+    return re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
