@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import nn
 
 from harmax.heads import CenterHead
 from harmax.inspect.sources import Classifier, Source
+
+if TYPE_CHECKING:
+    from harmax.inspect.explorer.parts import ExplorerOptions, ExplorerParts
 
 PREPARATION = "preparation.json"
 
@@ -48,6 +52,12 @@ class VisionFolder(Source):
         labels = {int(number): str(name) for number, name in (model.config.id2label or {}).items()}
         names = tuple(labels[number] for number in sorted(labels))  # the file sorts them as texts: 0, 1, 10
         return Classifier(dataset, head, model, lambda x: preparation.prepare(x.to(device)), names, preparation.size)
+
+    def explorer_parts(self, options: "ExplorerOptions") -> "ExplorerParts":
+        """Return the classifier and its images."""
+        from harmax.inspect.explorer.image_parts import image_parts
+
+        return image_parts(self.model.parent if self.model.name == "model" else self.model, options)
 
 
 def open_vision_folder(folder: Path) -> VisionFolder | None:
