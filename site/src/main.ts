@@ -94,7 +94,7 @@ function start(data: ExplorerDocument): void {
   const notes = data.notes.length
     ? h(
         "details",
-        { class: "notes", open: data.notes.length < 3 },
+        { class: "notes", open: !data.growth.length && !data.classifiers.length },
         h("summary", {}, `${data.notes.length} ${data.notes.length === 1 ? "note" : "notes"} on the data of this page`),
         h("ul", {}, ...data.notes.map((words) => h("li", {}, words))),
       )

@@ -13,10 +13,13 @@ export interface Estimate {
   from: CostRow;
   /** Whether this size itself was measured. */
   exact: boolean;
+  /** Whether this size is far from every measured one. */
+  far: boolean;
 }
 
 export const BYTES: Record<string, number> = { float32: 4, bfloat16: 2, float16: 2, float64: 8 };
 const IN_PIECES = new Set(["chunked", "triton_balanced", "triton_lean"]);
+const FAR = 8; // times larger or smaller
 const CONSTANT = new Set(["liger", "cut_cross_entropy"]);
 
 const work = (size: Size) => size.tokens * size.features * size.classes;
@@ -40,6 +43,7 @@ export function estimate(rows: CostRow[], size: Size): Estimate {
     mib: gradients + (from.mib * held(from.impl, size)) / held(from.impl, from),
     from,
     exact: distance(from, size) === 0,
+    far: distance(from, size) > Math.log(FAR) ** 2,
   };
 }
 

@@ -15,7 +15,7 @@ const NAMES: Record<string, string> = {
   triton_fast: "harmonic, triton fast",
   triton_balanced: "harmonic, triton balanced",
   triton_lean: "harmonic, triton lean",
-  three_products: "three matrix products (a lower bound)",
+  three_products: "three matrix products alone",
 };
 const SIZES: [words: string, tokens: number, features: number, classes: number][] = [
   ["GPT-2 small", 16384, 768, 50257],
@@ -52,17 +52,18 @@ export function costs(data: ExplorerDocument): Node {
       .map((impl) => ({ impl, ...estimate(own.filter((row) => row.impl === impl), size), miss: missed(own.filter((row) => row.impl === impl)) }))
       .sort((one, other) => one.ms - other.ms);
     const most = { ms: Math.max(...found.map((one) => one.ms)), mib: Math.max(...found.map((one) => one.mib)) };
-    const bar = (value: number, of: number, ours: boolean) =>
-      h("span", { class: ours ? "bar" : "bar other", style: `width:${Math.max(1, (100 * value) / of)}%` });
+    const bar = (value: number, of: number, look: string) =>
+      h("span", { class: look, style: `width:${Math.max(1, (100 * value) / of)}%` });
     const rows = found.map((one) => {
-      const ours = (NAMES[one.impl] ?? one.impl).startsWith("harmonic");
+      const name = NAMES[one.impl] ?? one.impl;
+      const look = name.startsWith("harmonic") ? "bar" : name.startsWith("cross") ? "bar other" : "bar neither";
       return h(
         "tr",
         { "data-impl": one.impl },
-        h("th", { scope: "row" }, NAMES[one.impl] ?? one.impl),
-        h("td", { "data-ms": one.ms }, time(one.ms), bar(one.ms, most.ms, ours)),
-        h("td", { "data-mib": one.mib }, memory(one.mib), bar(one.mib, most.mib, ours)),
-        h("td", {}, one.exact ? "measured at this size" : `scaled from ${shape(one.from)}`),
+        h("th", { scope: "row" }, name),
+        h("td", { "data-ms": one.ms }, time(one.ms), bar(one.ms, most.ms, look)),
+        h("td", { "data-mib": one.mib }, memory(one.mib), bar(one.mib, most.mib, look)),
+        h("td", {}, one.exact ? "measured at this size" : `scaled from ${shape(one.from)}${one.far ? ", which is far away: a guess" : ""}`),
         h("td", { class: "number" }, one.exact ? "" : one.miss === null ? "unknown" : `${short(one.miss)} times`),
       );
     });

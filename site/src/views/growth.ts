@@ -24,7 +24,7 @@ export function growth(data: ExplorerDocument): Node {
   let curves: { node: Node; show: (epoch: number) => void } | null = null;
 
   const pickers = h("div", { class: "controls" });
-  const pair = h("div", { class: "pair tight" });
+  const pair = h("div", { class: "pair" });
   const below = h("div", { class: "card" });
   const play = button("Play", () => (playing ? stop() : start()), { style: "min-width:5.5em" });
   const clock = slider("Time", { min: 0, max: 1, step: 1, value: 0 }, (value) => {
@@ -152,7 +152,7 @@ export function growth(data: ExplorerDocument): Node {
       "p",
       {},
       "Each dot is a token of the task. Its place is where the model's embedding puts it, along principal components of the last " +
-        "snapshot. Lines join tokens that are neighbors in the task.",
+        "snapshot. Lines join tokens that are neighbors in the structure that the task has.",
     ),
     pickers,
     h("div", { class: "time" }, play, clock.node),

@@ -9,6 +9,7 @@ import numpy as np
 
 from harmax.analysis import pca, project
 from harmax.analysis.arrays import checked_points
+from harmax.figures import spaced
 from harmax.inspect.explorer.document import GrownRun, pack
 
 AXES = 3
@@ -72,7 +73,7 @@ def broken_run(note: str, curves: tuple[Any, Any], **named: Any) -> GrownRun:
 def _short(curves: tuple[Any, Any]) -> dict[str, Any]:
     train, test = (np.asarray(curve, dtype=np.float32) for curve in curves)
     count = len(train)
-    kept = np.unique(np.rint(np.geomspace(1, count, min(count, MOST_OF_A_CURVE))).astype(int)) - 1
+    kept = spaced(count, MOST_OF_A_CURVE) if count > MOST_OF_A_CURVE else np.arange(count)
     # After the first epoch, which is number 0 of a curve, one epoch is finished.
     return {
         "curve_epochs": pack(kept + 1, "int32"),
