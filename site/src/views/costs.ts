@@ -103,15 +103,15 @@ export function costs(data: ExplorerDocument): Node {
     h(
       "p",
       { class: "quiet", style: "margin-top:12px" },
-      "A number at another size is an estimate. Time is scaled by tokens × D × V. Memory beyond the gradients is scaled by tokens × V " +
-        "where an implementation stores all logits, by (tokens + V) × D where it works in pieces, and is kept as measured for Liger and CCE. " +
+      "A number at another size is an estimate. Time is scaled by tokens x D x V. Memory beyond the gradients is scaled by tokens x V " +
+        "where an implementation stores all logits, by (tokens + V) x D where it works in pieces, and is kept as measured for Liger and CCE. " +
         "The typical miss is the median factor by which this rule misses the measured times, each from the nearest other one.",
     ),
   );
 }
 
 function shape(row: CostRow): string {
-  return [row.tokens, row.features, row.classes].map((value) => value.toLocaleString("en-US")).join(" × ");
+  return [row.tokens, row.features, row.classes].map((value) => value.toLocaleString("en-US")).join(" x ");
 }
 
 function time(ms: number): string {

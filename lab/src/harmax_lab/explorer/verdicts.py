@@ -37,7 +37,8 @@ def published_verdicts(*, pictures: bool = True) -> Verdicts | None:
     folder = results_folder()
     if folder is None:
         return None
-    experiments, claims = [], []
+    experiments: list[JudgedExperiment] = []
+    claims: list[JudgedClaim] = []
     for experiment in EXPERIMENTS.values():
         own = folder / experiment.name
         summary = read_json(own / "summary.json") if (own / "summary.json").is_file() else {}
@@ -69,11 +70,13 @@ def stored_verdicts(runs: Iterable[Run]) -> tuple[Verdicts | None, list[str]]:
             best[run.experiment] = run, summary
     if not best:
         return None, notes
-    experiments, claims = [], []
-    for name, (run, summary) in best.items():
-        experiments.append(_experiment(EXPERIMENTS[name], "", []))
-        claims += _claims(EXPERIMENTS[name], summary, "runs of this folder", run.folder.resolve().as_uri())
-    return Verdicts(tuple(experiments), tuple(claims)), notes
+    experiments = tuple(_experiment(EXPERIMENTS[name], "", []) for name in best)
+    claims = tuple(
+        claim
+        for name, (run, found) in best.items()
+        for claim in _claims(EXPERIMENTS[name], found, "runs of this folder", run.folder.resolve().as_uri())
+    )
+    return Verdicts(experiments, claims), notes
 
 
 def _experiment(experiment: Experiment[Any, Any], address: str, figures: list[Figure]) -> JudgedExperiment:
