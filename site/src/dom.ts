@@ -86,6 +86,11 @@ export function button(words: string, pressed: () => void, attributes: Attribute
   return h("button", { type: "button", click: pressed, ...attributes }, words);
 }
 
+/** A place for a wide table, which a keyboard can scroll. */
+export function scrolling(words: string, live = false): HTMLDivElement {
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": words, "aria-live": live ? "polite" : undefined });
+}
+
 /** Digits that a person reads: three that count. */
 export function short(value: number): string {
   if (!Number.isFinite(value)) return "infinite";

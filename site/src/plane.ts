@@ -7,6 +7,11 @@ const MARGIN = 26;
 const MOST_NAMES = 200; // more would be a black cloud
 const AXES = 3;
 
+/** A thousandth of a pixel is exact enough, and `toFixed` is slow. */
+function fine(value: number): number {
+  return Math.round(1000 * value) / 1000;
+}
+
 /** The tokens of a run in a plane, at any time between its snapshots. */
 export class Plane {
   readonly node: SVGSVGElement;
@@ -80,7 +85,8 @@ export class Plane {
     for (let token = 0; token < count; token += 1) {
       xs[token] = SIDE / 2 + scale * (xs[token]! - middleX);
       ys[token] = SIDE / 2 - scale * (ys[token]! - middleY);
-      const [x, y] = [xs[token]!.toFixed(3), ys[token]!.toFixed(3)];
+      const x = String(fine(xs[token]!));
+      const y = String(fine(ys[token]!));
       const dot = this.dots[token]!;
       dot.setAttribute("cx", x);
       dot.setAttribute("cy", y);
@@ -92,7 +98,7 @@ export class Plane {
     }
     for (let edge = 0; edge < this.edges.length; edge += 2) {
       const [one, other] = [this.edges[edge]!, this.edges[edge + 1]!];
-      edges += `M${xs[one]!.toFixed(1)} ${ys[one]!.toFixed(1)}L${xs[other]!.toFixed(1)} ${ys[other]!.toFixed(1)}`;
+      edges += `M${fine(xs[one]!)} ${fine(ys[one]!)}L${fine(xs[other]!)} ${fine(ys[other]!)}`;
     }
     this.lines.setAttribute("d", edges);
   }

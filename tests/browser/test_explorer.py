@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from harmax import harmonic_logits
 from harmax.analysis import abstention_curve, pca, project
 from harmax.inspect.explorer import ExplorerDocument, page_of, unpack
 from planted_pages import FEATURES, SNAPSHOTS, embedding, grown
@@ -70,7 +72,8 @@ def test_another_seed_is_another_picture(page: Any) -> None:
 def test_play_moves_to_the_end_and_the_curves_follow(page: Any) -> None:
     open_view(page, "growth")
     page.click("#growth .time button")
-    page.wait_for_function("document.querySelector('#growth .time button').textContent === 'Play'", timeout=10_000)
+    page.locator("#growth .time button", has_text="Pause").wait_for()
+    page.locator("#growth .time button", has_text="Play").wait_for(timeout=10_000)
     assert page.input_value("#growth .time input") == str(SNAPSHOTS - 1)
     now = page.locator("#growth .now")
     right = float(now.get_attribute("x1"))
@@ -85,7 +88,8 @@ def test_two_thousand_dots_move_within_a_frame(browser: Any, document: ExplorerD
     path.write_text(page_of(many), encoding="utf-8")
     page = browser.new_page()
     page.goto(path.as_uri())
-    # Script time alone: both panels are moved, and the browser draws later.
+    # Script time alone: both panels are moved, and the browser draws later. Other programs can only add to a time,
+    # so the shortest one is the script's own.
     times = page.evaluate(
         """() => {
             const input = document.querySelector('#growth .time input');
@@ -98,7 +102,7 @@ def test_two_thousand_dots_move_within_a_frame(browser: Any, document: ExplorerD
         }"""
     )
     assert page.locator("#growth .dot").count() == 4000
-    assert np.median(times[5:]) / 2 < MOST_MS, "per panel of 2000 dots"
+    assert min(times) < MOST_MS, "for two panels of 2000 dots each"
     page.close()
 
 
@@ -125,17 +129,13 @@ def test_a_center_is_moved_by_keyboard_and_by_pointer(page: Any) -> None:
 
 @pytest.mark.parametrize(("exponent", "softening"), [(2.0, 0.0), (16.0, 0.5)])
 def test_probabilities_by_hand_are_those_of_the_library(page: Any, exponent: float, softening: float) -> None:
-    import torch
-
-    from harmax import harmax
-
     open_view(page, "by_hand")
     set_slider(page, "#by_hand label:has-text('Exponent') input", np.log2(exponent))
     set_slider(page, "#by_hand label:has-text('Softening') input", softening)
     page.wait_for_timeout(100)
     centers = torch.tensor([[-1.6, -1.0], [1.7, -0.9], [0.0, 1.8]], dtype=torch.float64)
     point = torch.tensor([[-1.2, -0.6]], dtype=torch.float64)
-    expected = harmax(point, centers, exponent=exponent, softening=softening)[0]
+    expected = harmonic_logits(point, centers, exponent=exponent, softening=softening).softmax(1)[0]
     linear = (point @ centers.T).softmax(1)[0]
     rows = page.locator("#by_hand tr[data-class]")
     for label in range(3):
@@ -181,7 +181,7 @@ def test_verdicts_are_filtered_and_lead_to_figures_and_runs(page: Any) -> None:
     assert claims.all_inner_texts()[0].startswith("not reproduced")
     assert page.inner_text("#verdicts [role=status]") == "1 claim: 1 not reproduced."
     claims.first.locator("summary").click()
-    assert claims.first.locator("figure img").count() == 1
+    claims.first.locator("figure img").wait_for()
     assert claims.first.locator("a", has_text="the runs").get_attribute("href") == "https://example.org/runs"
     page.select_option("#verdicts label:has-text('Verdict') select", "")
     page.fill("#verdicts input[type=search]", "claim a")
@@ -194,7 +194,7 @@ def test_costs_at_a_measured_size_are_measured_and_others_say_from_where(page: A
         page.fill(f"#costs input[data-size={key}]", str(value))
     row = page.locator("#costs tr[data-impl=triton_fast]")
     measured = next(one for one in document.costs if one.impl == "triton_fast" and one.classes == 50304)
-    assert float(row.locator("[data-ms]").get_attribute("data-ms")) == measured.ms
+    assert float(row.locator("[data-ms]").get_attribute("data-ms")) == pytest.approx(measured.ms)
     memory = float(row.locator("[data-mib]").get_attribute("data-mib"))
     assert memory == pytest.approx(measured.mib + measured.gradients_mib, abs=0.1)
     assert "measured at this size" in row.inner_text()

@@ -1,5 +1,5 @@
 // HarMax by hand: centers and points in a plane, moved by pointer or keyboard, under both heads at once.
-import { button, checkbox, h, percent, s, short, slider } from "../dom";
+import { button, checkbox, h, percent, s, scrolling, short, slider } from "../dom";
 import { harmax, linearSoftmax, squaredDistances, type Point } from "../harmax";
 import { CLASS_COLORS, classColor, rgb } from "../palette";
 
@@ -71,7 +71,7 @@ export function byHand(): Node {
     canvas: h("canvas", { width: PIXELS, height: PIXELS, "aria-hidden": "true" }),
     svg: s("svg", { viewBox: "0 0 400 400", role: "group", "aria-label": `${head} head: centers and points` }),
   }));
-  const table = h("div", { class: "scroll", "aria-live": "polite" });
+  const table = scrolling("Probabilities", true);
   const more = button("Add a class", () => {
     const turn = setting.centers.length * 2.4;
     setting.centers.push({ x: round(2.4 * Math.cos(turn)), y: round(2.4 * Math.sin(turn)) });

@@ -1,6 +1,6 @@
 // Cost: time and memory of head and loss at a size of one's own, scaled from the nearest measured one.
 import type { CostRow, ExplorerDocument } from "../document";
-import { button, h, menu, short } from "../dom";
+import { button, h, menu, scrolling, short } from "../dom";
 import { estimate, missed } from "../scaling";
 
 const NAMES: Record<string, string> = {
@@ -29,7 +29,7 @@ export function costs(data: ExplorerDocument): Node {
   const places = [...new Set(data.costs.map((row) => row.place))];
   let place = places[0]!;
   const size = { tokens: 16384, features: 768, classes: 50257 };
-  const result = h("div", { class: "scroll", "aria-live": "polite" });
+  const result = scrolling("Time and memory", true);
   const status = h("p", { role: "status", class: "quiet" });
 
   const inputs = (["tokens", "features", "classes"] as const).map((key) => {

@@ -1,6 +1,6 @@
 // Verdicts: what became of each of the paper's claims.
 import type { ExplorerDocument, JudgedClaim, JudgedExperiment } from "../document";
-import { button, checkbox, h, menu } from "../dom";
+import { button, checkbox, h, menu, scrolling } from "../dom";
 
 const WORDS = ["reproduced", "not reproduced", "not decided", "not run", "holds", "does not hold"];
 const LOOK: Record<string, string> = { reproduced: "good", holds: "good", "not reproduced": "bad", "does not hold": "bad" };
@@ -17,7 +17,7 @@ export function verdicts(data: ExplorerDocument): Node {
   const list = h("ul", { class: "claims" });
   const tally = h("p", { role: "status" });
   const controls = h("div", { class: "controls" });
-  const matrix = h("div", { class: "scroll" });
+  const matrix = scrolling("Verdicts by experiment");
 
   const main = (claim: JudgedClaim) => claim.results[0]?.verdict ?? "not decided";
 
