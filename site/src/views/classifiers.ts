@@ -90,7 +90,7 @@ function one(shown: ShownClassifier): Node {
         {},
         h("th", { scope: "row" }, shown.classes[label]!),
         h("td", { class: "number" }, short(distances[label]!)),
-        h("td", { style: "width:55%" }, h("span", { class: label === winner ? "bar" : "bar other", style: `width:${(100 * distances[label]!) / farthest}%` })),
+        h("td", { style: "width:55%" }, h("span", { class: label === winner ? "bar" : "bar neither", style: `width:${(100 * distances[label]!) / farthest}%` })),
       );
     const facts: [string, string][] = [
       ["true class", shown.classes[arrays.label[here]!]!],
@@ -152,7 +152,7 @@ function one(shown: ShownClassifier): Node {
     for (const bin of bins) {
       const words = `${bin.count} examples: confidence ${percent(bin.confidence)}, accuracy ${percent(bin.accuracy)}`;
       plot.marks.append(
-        s("line", { x1: plot.x(bin.confidence), x2: plot.x(bin.confidence), y1: plot.y(bin.confidence), y2: plot.y(bin.accuracy), style: "stroke:var(--standard);stroke-width:2" }),
+        s("line", { x1: plot.x(bin.confidence), x2: plot.x(bin.confidence), y1: plot.y(bin.confidence), y2: plot.y(bin.accuracy), style: "stroke:var(--soft);stroke-width:1.5" }),
         s("circle", { r: 3 + 6 * Math.sqrt(bin.count / largest), cx: plot.x(bin.confidence), cy: plot.y(bin.accuracy), style: "fill:var(--harmonic)" }, s("title", {}, words)),
       );
     }

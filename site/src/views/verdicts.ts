@@ -124,7 +124,7 @@ export function verdicts(data: ExplorerDocument): Node {
     h("p", {}, "Each number opens its claims. A claim shows how it was judged, what the runs say, its figures and its runs."),
     h("label", { class: "control", style: "max-width:320px;margin-bottom:10px" }, h("span", {}, "Search in claims"), search),
     controls,
-    h("details", { class: "notes", open: true }, h("summary", {}, "By experiment"), matrix),
+    h("details", { class: "notes", open: !matchMedia("(max-width: 720px)").matches }, h("summary", {}, "By experiment"), matrix),
     tally,
     list,
   );

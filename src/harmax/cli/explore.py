@@ -35,7 +35,7 @@ class Explore:
     """At most this many seeds per model in "Watch it grow"."""
     examples: int = 120
     """Test examples to show per classifier."""
-    neighbors: int = 6
+    neighbors: int = 5
     """Training examples to show for each center."""
     small: bool = False
     """Leave out the figures of the published results, which are 3 MB."""

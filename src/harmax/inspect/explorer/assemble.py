@@ -8,7 +8,7 @@ from pathlib import Path
 import harmax
 from harmax.errors import DamagedError
 from harmax.inspect.explorer.costs import measured_costs
-from harmax.inspect.explorer.document import ExplorerDocument, JudgedClaim, Verdicts
+from harmax.inspect.explorer.document import ExplorerDocument, JudgedClaim, JudgedExperiment, Verdicts
 from harmax.inspect.explorer.parts import Cloud, ExplorerOptions, ExplorerParts
 from harmax.inspect.sources import find_source
 from harmax.plugins import plugins
@@ -72,9 +72,11 @@ def joined(verdicts: list[Verdicts]) -> Verdicts | None:
     """Return the verdicts of several sources as one: published ones, which come last, are shown first."""
     if not verdicts:
         return None
-    experiments = {one.name: one for part in verdicts for one in part.experiments}
+    experiments: dict[str, JudgedExperiment] = {}
     claims: dict[tuple[str, str], JudgedClaim] = {}
     for part in reversed(verdicts):
+        for one in part.experiments:
+            experiments.setdefault(one.name, one)
         for claim in part.claims:
             known = claims.get((claim.experiment, claim.id))
             results = (*(known.results if known else ()), *claim.results)

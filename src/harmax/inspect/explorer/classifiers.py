@@ -40,7 +40,7 @@ def shown_classifier(
     *,
     name: str,
     source: str = "",
-    neighbors: int = 6,
+    neighbors: int = 5,
     examples: int = 120,
     centers: Sequence[Example] = (),
 ) -> ShownClassifier:
@@ -95,7 +95,7 @@ def shown_classifier(
 
 
 def shown_pictures(
-    subject: ClassifierWithImages, *, name: str, source: str = "", neighbors: int = 6, examples: int = 120
+    subject: ClassifierWithImages, *, name: str, source: str = "", neighbors: int = 5, examples: int = 120
 ) -> ShownClassifier:
     """Return an image classifier and its images as a page shows them; the arguments are those of `shown_classifier`."""
     one = subject.classifier

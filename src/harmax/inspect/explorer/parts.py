@@ -15,7 +15,7 @@ class ExplorerOptions:
 
     seeds: int = 3
     """At most this many seeds per model."""
-    neighbors: int = 6
+    neighbors: int = 5
     examples: int = 120
     pictures: bool = True
     """Whether to put figures of published results into the page."""
