@@ -12,6 +12,7 @@ from harmax.inspect.explorer.document import Figure, JudgedClaim, JudgedExperime
 from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.claims import NOT_DECIDED, Claim, said_and_rule, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
+from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.store import Run
 from harmax_lab.paper import SENTENCES
 
@@ -45,7 +46,8 @@ def published_verdicts(*, pictures: bool = True) -> Verdicts | None:
         address = f"{REPOSITORY}/{experiment.name}" if summary else ""
         figures = [_figure(path, experiment.name, pictures) for path in sorted(own.glob("*.png"))]
         experiments.append(_experiment(experiment, address, figures))
-        claims += _claims(experiment, summary, PUBLISHED, address)
+        rows = f"{address}/{ROWS}" if (own / ROWS).is_file() else address
+        claims += _claims(experiment, summary, PUBLISHED, rows)
     return Verdicts(tuple(experiments), tuple(claims))
 
 
