@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,12 @@ def test_a_classifiers_folder_is_shown_and_exported(trained: Path, tmp_path: Pat
     assert (tmp_path / "projector/projector_config.pbtxt").is_file()
 
 
-@pytest.mark.parametrize("kind", ["missing", "empty", "other", "broken"])
+@pytest.mark.parametrize("kind", ["missing", "empty", "other", "broken", "torn"])
 def test_a_source_that_cannot_be_read_leaves_a_page_and_a_sentence(
     kind: str, trained: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     source = tmp_path / "source"
-    if kind != "missing":
+    if kind not in ("missing", "torn"):
         source.mkdir()
     if kind == "other":  # a model of transformers
         (source / "config.json").write_text('{"model_type": "gpt2"}')
@@ -75,6 +76,9 @@ def test_a_source_that_cannot_be_read_leaves_a_page_and_a_sentence(
         (source / "model").mkdir()
         for name in ("config.json", "preparation.json"):
             (source / "model" / name).write_text("{")
+    if kind == "torn":
+        shutil.copytree(trained / "model", source / "model")
+        (source / "model/model.safetensors").write_bytes(b"torn")
     assert main(["explore", str(source), "--dataset", "generated"]) == 1
     (said,) = capsys.readouterr().err.splitlines()
     found = document(tmp_path / "explore.html")

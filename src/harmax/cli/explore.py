@@ -62,8 +62,8 @@ class Explore:
         """Read, write and print the path; 1 if a source could not be read, and the page says so."""
         self._check()
         found = assemble(self.source, self._options())
-        text = page_of(found.document)
-        write_atomically(self.output, text.encode())
+        page = page_of(found.document).encode()
+        write_atomically(self.output, page)
         files = [self.output, *self._write_clouds(found)]
         for note in found.document.notes:
             print(f"harmax: {note}", file=sys.stderr)
@@ -72,7 +72,7 @@ class Explore:
             counts = {"runs": len(one.growth), "classifiers": len(one.classifiers), "costs": len(one.costs)}
             claims = len(one.verdicts.claims) if one.verdicts else 0
             print_json(
-                {"files": list(map(str, files)), "bytes": len(text), **counts, "claims": claims, "notes": one.notes}
+                {"files": list(map(str, files)), "bytes": len(page), **counts, "claims": claims, "notes": one.notes}
             )
         else:
             for file in files:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from harmax.errors import DamagedError, needs
 from harmax.heads import CenterHead
 from harmax.inspect.sources import Classifier, Source
 
@@ -29,6 +30,9 @@ class VisionFolder(Source):
 
     def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
         """Return the classifier. The data set is the one in the last checkpoint, unless another one is named."""
+        with needs("run"):
+            from safetensors import SafetensorError
+
         from harmax.train.checkpoint import find_checkpoints
         from harmax.train.vision.model import load_classifier
 
@@ -41,7 +45,12 @@ class VisionFolder(Source):
                 f"`--dataset` must name the images of {str(self.model)!r}, got none; the folder has no checkpoint that "
                 "names them."
             )
-        model, preparation = load_classifier(self.model)
+        try:
+            model, preparation = load_classifier(self.model)
+        except (OSError, SafetensorError) as error:
+            raise DamagedError(
+                f"{self.model} must hold a whole classifier, but cannot be read ({error}); train or copy it again."
+            ) from None
         head = model.classifier[1]
         if not isinstance(head, CenterHead):
             raise ValueError(

@@ -106,6 +106,6 @@ def _noting(problems: list[str]) -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:  # DamagedError is a ValueError
         words = str(error)
-        if isinstance(error, DamagedError) and "run" not in words:
-            words = f"{words}; make it again."
+        if isinstance(error, DamagedError) and ";" not in words:  # it says what is wrong, but not what to do
+            words = f"{words.rstrip('.')}; make it again, or name another folder."
         problems.append(words)
