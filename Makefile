@@ -43,7 +43,7 @@ test-browser: .venv/browser
 .venv/browser: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
 	@command -v npm > /dev/null || { echo 'make test-browser needs Node 20 or newer and npm; install them from nodejs.org'; exit 1; }
-	npm ci --prefix site --silent
+	npm install --no-save --no-fund --no-audit --silent --prefix site
 	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
 		|| { echo 'make test-browser needs Chromium, and apt-get could not install it; install Chromium or Chrome and try again'; exit 1; }
 	@touch $@
@@ -51,7 +51,7 @@ test-browser: .venv/browser
 # The page of `harmax explore`, from site/ into the package. Users need no npm, because the result is committed.
 explorer:
 	@command -v npm > /dev/null || { echo 'make explorer needs Node 20 or newer and npm; install them from nodejs.org'; exit 1; }
-	npm ci --prefix site --silent
+	npm install --no-save --no-fund --no-audit --silent --prefix site
 	npm run --prefix site --silent build
 
 reproduce: setup
