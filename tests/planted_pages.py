@@ -54,7 +54,7 @@ def classifier(kind: str) -> ShownClassifier:
     generator = np.random.default_rng(1)
     centers = generator.normal(size=(4, 64)).astype(np.float32)
     labels = np.arange(200) % 4
-    features = (centers[labels] + 1.2 * generator.normal(size=(200, 64))).astype(np.float32)
+    features = (centers[labels] + 5.0 * generator.normal(size=(200, 64))).astype(np.float32)
     head = HarmonicHead(64, 4)
     head.weight.data.copy_(torch.from_numpy(centers))
 

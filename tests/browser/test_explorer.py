@@ -148,6 +148,7 @@ def test_abstaining_gives_what_the_library_computes(page: Any, document: Explore
     shown = document.classifiers[0]
     far, second = unpack(shown.winner_distance), unpack(shown.runner_up_distance)
     correct = unpack(shown.winner) == unpack(shown.label)
+    assert 0.5 < correct.mean() < 0.95
     curve = abstention_curve(correct, -far / second)
     for share in (1.0, 0.8, 0.4):
         set_slider(page, "#classifiers label:has-text('Share') input", 100 * share)
