@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup test test-tools check reproduce bench docs clean
+.PHONY: setup test test-tools test-browser explorer check reproduce bench docs clean
 
 setup: .venv/ready
 
@@ -16,7 +16,7 @@ setup: .venv/ready
 
 # A process a core, with one thread each: most tests are too small for more.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu' --numprocesses auto --dist worksteal --quiet
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu and not browser' --numprocesses auto --dist worksteal --quiet
 
 # With the libraries that train, adapt, quantize and serve models; `make test` skips what needs them.
 test-tools: .venv/tools
@@ -35,6 +35,24 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# In a real browser. Node brings axe-core, which looks for what people with disabilities could not use.
+test-browser: .venv/browser
+	$(BIN)/python -m pytest tests/browser -m browser --quiet
+
+.venv/browser: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[browser]'
+	@command -v npm > /dev/null || { echo 'make test-browser needs Node 20 or newer and npm; install them from nodejs.org'; exit 1; }
+	npm install --no-save --no-fund --no-audit --silent --prefix site
+	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
+		|| { echo 'make test-browser needs Chromium, and apt-get could not install it; install Chromium or Chrome and try again'; exit 1; }
+	@touch $@
+
+# The page of `harmax explore`, from site/ into the package. Users need no npm, because the result is committed.
+explorer:
+	@command -v npm > /dev/null || { echo 'make explorer needs Node 20 or newer and npm; install them from nodejs.org'; exit 1; }
+	npm install --no-save --no-fund --no-audit --silent --prefix site
+	npm run --prefix site --silent build
 
 reproduce: setup
 	$(BIN)/harmax reproduce

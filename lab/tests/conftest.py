@@ -1,8 +1,25 @@
-"""Without a GPU Triton's kernels run in its interpreter; that must be said before anything imports them."""
+"""What all tests of the laboratory share.
+
+Without a GPU Triton's kernels run in its interpreter; that must be said before anything imports them.
+"""
 
 import os
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
 
+import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the project's metadata says, whether or not it was installed since it last changed."""
+    groups = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
+    declared = [EntryPoint(name, value, group) for group, some in groups.items() for name, value in some.items()]
+    monkeypatch.setattr("harmax.plugins.entry_points", lambda group: [one for one in declared if one.group == group])

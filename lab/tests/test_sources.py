@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import tomllib
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +15,7 @@ from harmax_lab.experiments import run
 from harmax_lab.kit.writer import RunWriter
 
 Capture = pytest.CaptureFixture[str]
-PROJECT = Path(__file__).parent.parent / "pyproject.toml"
-
-
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the project's metadata says, whether or not it was installed since it last changed."""
-    groups = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
-    declared = [EntryPoint(name, value, group) for group, some in groups.items() for name, value in some.items()]
-    monkeypatch.setattr("harmax.plugins.entry_points", lambda group: [one for one in declared if one.group == group])
+pytestmark = pytest.mark.usefixtures("registered")
 
 
 @pytest.fixture(scope="module")

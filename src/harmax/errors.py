@@ -15,6 +15,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "hf": ("transformers", "accelerate"),
     "text": ("tiktoken", "datasets"),
     "vision": ("PIL", "kornia"),
+    "explore": ("pyarrow",),
 }
 
 

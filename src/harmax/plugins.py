@@ -1,4 +1,4 @@
-"""Verbs, benchmarks and other parts that installed packages add to harmax through entry points.
+"""Verbs, benchmarks, sources and other parts that installed packages add to harmax through entry points.
 
 A package names a group and an object in its metadata:
 

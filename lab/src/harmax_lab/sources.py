@@ -1,6 +1,7 @@
-"""Run folders of the laboratory as sources for `harmax prototypes` and `harmax geometry` (`harmax.inspect.sources`)."""
+"""Run folders of the laboratory as sources for `harmax prototypes`, `geometry` and `explore`."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -8,15 +9,17 @@ import torch
 from harmax.errors import DamagedError, unknown
 from harmax.files import read_json
 from harmax.heads import CenterHead
+from harmax.inspect.explorer.parts import ExplorerOptions, ExplorerParts
 from harmax.inspect.geometry import MeasuredModel
 from harmax.inspect.sources import Classifier, Source
-from harmax_lab.kit.store import Run
+from harmax_lab.kit.store import Damage, Run, open_runs
 
 
-def open_source(folder: Path) -> "LabRun | None":
-    """Return the source for a run folder of the laboratory; None for other folders."""
+def open_source(folder: Path) -> "LabRun | LabRuns | None":
+    """Return the source for a run folder of the laboratory, or for a folder of runs; None for other folders."""
     if not (folder / "config.json").is_file():
-        return None
+        started = any((run / "config.json").is_file() for run in folder.glob("[!.]*/[!.]*/"))
+        return LabRuns(folder) if started else None
     try:
         config = read_json(folder / "config.json")
         if not isinstance(config, dict) or "experiment" not in config:
@@ -40,6 +43,36 @@ class LabRun(Source):
     def kind(self) -> str:
         """What the folder is, for error messages."""
         return f"a run of `{self.run.experiment}`"
+
+    def explorer_parts(self, options: ExplorerOptions) -> ExplorerParts:
+        """Return the trainings and verdicts of the run."""
+        return run_parts([self.run], (), options)
+
+
+@dataclass(frozen=True)
+class LabRuns(Source):
+    """A folder of runs."""
+
+    folder: Path
+
+    @property
+    def kind(self) -> str:
+        """What the folder is, for error messages."""
+        return "a folder of runs"
+
+    def explorer_parts(self, options: ExplorerOptions) -> ExplorerParts:
+        """Return the trainings, the classifier and the verdicts of the runs in it."""
+        found = open_runs(self.folder)
+        parts = run_parts(list(found), found.damaged, options)
+        classifiers = [run for run in found if run.experiment == "mnist" and run.done]
+        if not classifiers:
+            return parts
+        best = max(classifiers, key=lambda run: len(run.done))
+        try:
+            own = OneLayerRun(best).explorer_parts(options)
+        except (ValueError, OSError) as error:  # images that are not on this machine, say
+            return replace(parts, notes=(*parts.notes, f"{best.folder}: {error}"))
+        return replace(parts, classifiers=own.classifiers, clouds=(*parts.clouds, *own.clouds))
 
 
 class OneLayerRun(LabRun):
@@ -70,6 +103,13 @@ class OneLayerRun(LabRun):
         head = CenterHead(weight.shape[1], len(weight), exponent=exponent, softening=softening)
         head.weight.data.copy_(weight)
         return Classifier(dataset, head.to(device), None, lambda pixels: pixels.float() / 255)
+
+    def explorer_parts(self, options: ExplorerOptions) -> ExplorerParts:
+        """Return the classifier with its images, and the verdicts of the run."""
+        from harmax.inspect.explorer.image_parts import image_parts
+
+        images = image_parts(self.run.folder, options)
+        return replace(run_parts([self.run], (), options), classifiers=images.classifiers, clouds=images.clouds)
 
 
 class LanguageRun(LabRun):
@@ -104,3 +144,16 @@ def _chosen(flag: str, wanted: str | None, there: list[str]) -> str:
     if wanted is not None and wanted not in there:
         raise ValueError(unknown(flag, wanted, list(dict.fromkeys(there))))
     return wanted or there[0]
+
+
+def run_parts(runs: Sequence[Run], damaged: Sequence[Damage], options: ExplorerOptions) -> ExplorerParts:
+    """Return the trainings and verdicts of some runs, and what is damaged."""
+    from harmax_lab.explorer.growth import best_run, growth_parts
+    from harmax_lab.explorer.verdicts import stored_verdicts
+
+    verdicts, notes = stored_verdicts(runs)
+    best = best_run(runs)
+    parts = ExplorerParts() if best is None else growth_parts(best, options)
+    # A damaged cell of the shown run is in its own notes already.
+    whole = [f"{one}; delete the folder and run it again." for one in damaged if one.path.parent.name != "cells"]
+    return replace(parts, verdicts=verdicts, notes=(*parts.notes, *notes, *whole))

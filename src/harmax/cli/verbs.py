@@ -15,6 +15,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "vision": ("harmax.cli.vision:Vision", "Train an image classifier, or resume one."),
     "geometry": ("harmax.cli.geometry:Geometry", "Measure word pairs and token centers in language models."),
     "prototypes": ("harmax.cli.prototypes:Prototypes", "Show an image classifier's centers and its reasons."),
+    "explore": ("harmax.cli.explore:Explore", "Write one page to look at runs, classifiers, verdicts and costs."),
     "bench": ("harmax.cli.bench:Bench", "Run a benchmark."),
     "doctor": ("harmax.cli.doctor:Doctor", "Report what is installed, what is missing and how to get it."),
 }

@@ -10,7 +10,8 @@ imported when a figure is drawn or a model is loaded.
     layers.py              the same word pairs in the states of a language model's layers
     geometry.py            all of it for any causal language model: what `harmax geometry` does
     language_models.py     loads language models and their vocabularies
-    sources.py             folders that the two commands read, and how a package adds its own kinds of folders
+    explorer/              one page to touch: what `harmax explore` does
+    sources.py             folders that these commands read, and how a package adds its own kinds of folders
 
 >>> from harmax import HarmonicHead
 >>> import numpy as np

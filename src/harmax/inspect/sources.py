@@ -1,4 +1,4 @@
-"""Folders that `harmax prototypes` and `harmax geometry` can read, beside model folders of transformers.
+"""Folders that `harmax prototypes`, `geometry` and `explore` can read, beside model folders of transformers.
 
 The library reads run folders of `harmax vision`. An installed package can add its own kinds of folders. It registers a
 function in the entry-point group `harmax.sources`, under any name:
@@ -20,6 +20,7 @@ from harmax.heads import CenterHead
 from harmax.plugins import plugins
 
 if TYPE_CHECKING:
+    from harmax.inspect.explorer.parts import ExplorerOptions, ExplorerParts
     from harmax.inspect.geometry import MeasuredModel
 
 
@@ -61,6 +62,10 @@ class Source:
     def measured_models(self) -> "list[MeasuredModel]":
         """Return the language models of the folder, whose measured arrays it stores."""
         raise ValueError(f"MODEL must hold a causal language model, got {self.kind}; name another.")
+
+    def explorer_parts(self, options: "ExplorerOptions") -> "ExplorerParts":
+        """Return what a page of `harmax explore` shows of the folder."""
+        raise ValueError(f"SOURCE must hold something that `harmax explore` can show, got {self.kind}; name another.")
 
 
 def find_source(folder: Path) -> Source | None:

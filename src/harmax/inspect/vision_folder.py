@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import nn
 
+from harmax.errors import DamagedError, needs
 from harmax.heads import CenterHead
 from harmax.inspect.sources import Classifier, Source
+
+if TYPE_CHECKING:
+    from harmax.inspect.explorer.parts import ExplorerOptions, ExplorerParts
 
 PREPARATION = "preparation.json"
 
@@ -25,6 +30,9 @@ class VisionFolder(Source):
 
     def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
         """Return the classifier. The data set is the one in the last checkpoint, unless another one is named."""
+        with needs("run"):
+            from safetensors import SafetensorError
+
         from harmax.train.checkpoint import find_checkpoints
         from harmax.train.vision.model import load_classifier
 
@@ -37,7 +45,12 @@ class VisionFolder(Source):
                 f"`--dataset` must name the images of {str(self.model)!r}, got none; the folder has no checkpoint that "
                 "names them."
             )
-        model, preparation = load_classifier(self.model)
+        try:
+            model, preparation = load_classifier(self.model)
+        except (OSError, SafetensorError) as error:
+            raise DamagedError(
+                f"{self.model} must hold a whole classifier, but cannot be read ({error}); train or copy it again."
+            ) from None
         head = model.classifier[1]
         if not isinstance(head, CenterHead):
             raise ValueError(
@@ -48,6 +61,12 @@ class VisionFolder(Source):
         labels = {int(number): str(name) for number, name in (model.config.id2label or {}).items()}
         names = tuple(labels[number] for number in sorted(labels))  # the file sorts them as texts: 0, 1, 10
         return Classifier(dataset, head, model, lambda x: preparation.prepare(x.to(device)), names, preparation.size)
+
+    def explorer_parts(self, options: "ExplorerOptions") -> "ExplorerParts":
+        """Return the classifier and its images."""
+        from harmax.inspect.explorer.image_parts import image_parts
+
+        return image_parts(self.model.parent if self.model.name == "model" else self.model, options)
 
 
 def open_vision_folder(folder: Path) -> VisionFolder | None:
