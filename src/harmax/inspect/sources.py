@@ -20,6 +20,7 @@ from harmax.heads import CenterHead
 from harmax.plugins import plugins
 
 if TYPE_CHECKING:
+    from harmax.data.images.picture_list import PictureList
     from harmax.inspect.geometry import MeasuredModel
 
 
@@ -38,6 +39,8 @@ class Classifier:
     """The names of its classes. None: those of the data set."""
     size: int = 0
     """Height and width of its images, if pictures must be resized."""
+    pictures: "PictureList | None" = None
+    """The pictures that it was trained and tested on, if the folder lists them."""
 
 
 class Source:

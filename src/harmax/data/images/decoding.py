@@ -42,7 +42,7 @@ def decode_image(data: bytes, name: object, *, size: int | None = None) -> np.nd
         ) from error
     if not small:
         raise DamagedError(
-            f"{name} must have at most {MOST_PIXELS:,} pixels, got {width:,} x {height:,}; make it smaller or remove it."
+            f"{name} must have at most {MOST_PIXELS:,} pixels, got {width:,} x {height:,}; shrink or remove it."
         )
     if size is not None and image.size != (size, size):
         scale = size / min(image.size)

@@ -1,9 +1,9 @@
 """The pictures of a person's own folder and their classes: from sub-folders, from file names, or from a table.
 
-    class folders   cat/1.jpg, dog/1.jpg             the class is the first sub-folder
-    two sides       train/cat/1.jpg, val/cat/2.jpg   the same below train/ and val/ (or test/)
-    a flat folder   cat_001.jpg, cat (2).jpg         the class is the name before its first digit
-    a table         labels.csv                       columns file and label, and if you like split (train or val)
+class folders   cat/1.jpg, dog/1.jpg             the class is the first sub-folder
+two sides       train/cat/1.jpg, val/cat/2.jpg   the same below train/ and val/ (or test/)
+a flat folder   cat_001.jpg, cat (2).jpg         the class is the name before its first digit
+a table         labels.csv                       columns file and label, and if you like split (train or val)
 """
 
 import csv
@@ -137,8 +137,8 @@ def _class_in(file: str) -> str:
     name = (found.group() if found else "").rstrip(" _.-([#")
     if not name:
         raise ValueError(
-            f"the name of a picture in a flat folder must begin with its class, as in cat_001.jpg, got {file!r}; rename "
-            "it, move it into a class folder, or give --labels."
+            f"the name of a picture in a flat folder must begin with its class, as in cat_001.jpg, got {file!r}; "
+            "rename it, move it into a class folder, or give --labels."
         )
     return name
 

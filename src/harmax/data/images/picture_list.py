@@ -260,5 +260,3 @@ def _divide(
             tested += len(groups[content]) if test else 0
             sides |= dict.fromkeys(groups[content], TEST if test else TRAIN)
     return sides, f"{validation:.0%} of each class held out to test, by checksum (--validation, --seed)"
-
-

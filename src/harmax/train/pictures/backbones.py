@@ -130,7 +130,9 @@ def _timm(name: str, weights: Path | None, trained: bool) -> tuple[nn.Module, Pr
         known = timm.list_models()
         if name.partition(".")[0] not in known:
             near = unknown("backbone", name, known).rpartition(";")[2].strip()
-            raise ValueError(f"`backbone` timm:{name} must be a model of timm (timm.list_models()), got {name!r}; {near}")
+            raise ValueError(
+                f"`backbone` timm:{name} must be a model of timm (timm.list_models()), got {name!r}; {near}"
+            )
     fetch = trained and weights is None
     try:
         module = timm.create_model(name, pretrained=fetch, num_classes=0)

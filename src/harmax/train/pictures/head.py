@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +60,20 @@ def fit_head(
         lr: learning rate, in units of the typical size of a feature.
         seed: of the order of the pictures and of the folds.
     """
-    rate = RATE if lr is None else lr
+    with _one_thread(x_ND):
+        return _fit(x_ND, y_N, classes, exponent, epochs, batch, RATE if lr is None else lr, seed)
+
+
+def _fit(
+    x_ND: Tensor,
+    y_N: Tensor,
+    classes: int,
+    exponent: float | None,
+    epochs: int | None,
+    batch: int,
+    rate: float,
+    seed: int,
+) -> Fitted:
     usual = math.sqrt(x_ND.shape[1])
     exponents = [factor * usual for factor in FACTORS] if exponent is None else [exponent]
     most = epochs or (EPOCHS if len(y_N) <= MANY else EPOCHS_MANY)
@@ -78,6 +92,18 @@ def fit_head(
     for _ in _train(head, x_ND, y_N, length, batch, rate, seed):
         pass
     return Fitted(head.eval(), chosen, length, validated)
+
+
+@contextmanager
+def _one_thread(x_ND: Tensor) -> Iterator[None]:
+    """Use one thread for matrices as small as these on a CPU: several would wait for one another most of the time."""
+    threads = torch.get_num_threads()
+    if x_ND.device.type == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def start_head(x_ND: Tensor, y_N: Tensor, classes: int, exponent: float) -> HarmonicHead:

@@ -1,9 +1,9 @@
 """A classifier of pictures on a pretrained network: how it is saved, loaded and asked.
 
-    model/classifier.json      name of the network, classes, exponent, what was measured
-    model/preparation.json     how pictures are prepared
-    model/model.safetensors    the weights: backbone.* and head.*
-    pictures.json              beside model/: which pictures it was trained and tested on
+model/classifier.json      name of the network, classes, exponent, what was measured
+model/preparation.json     how pictures are prepared
+model/model.safetensors    the weights: backbone.* and head.*
+pictures.json              beside model/: which pictures it was trained and tested on
 """
 
 # B pictures, C channels, H rows, W columns, V classes

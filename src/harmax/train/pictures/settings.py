@@ -77,7 +77,9 @@ class PicturesSpec:
         if not 0 < self.validation < 1:
             raise ValueError(f"`validation` must be a share between 0 and 1, got {self.validation}; 0.2 is usual.")
         if self.backbone is None and (self.weights is not None or self.fine_tune):
-            raise ValueError("`weights` and `fine_tune` must come with `backbone`, got none; name it or leave them out.")
+            raise ValueError(
+                "`weights` and `fine_tune` must come with `backbone`, got none; name it or leave them out."
+            )
 
     @property
     def folder(self) -> Path:

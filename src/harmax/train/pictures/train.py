@@ -1,7 +1,7 @@
 """A classifier for a folder of pictures, on a pretrained network, in one piece.
 
-    harmax vision pictures --data photos --backbone efficientnet-lite0 --output run
-    harmax prototypes run
+harmax vision pictures --data photos --backbone efficientnet-lite0 --output run
+harmax prototypes run
 """
 
 # N pictures, D features, V classes
@@ -74,7 +74,7 @@ def _train(
     train, test = (pictures.open_side(side) for side in ("train", "test"))
     y_N, y_test = (torch.from_numpy(side.labels).to(device) for side in (train, test))
     micro, count = spec.micro_batch or MICRO_BATCH, len(train)
-    store = FeatureStore(output / "features", backbone.digest())
+    store = FeatureStore(output / "features", f"{backbone.digest()}, whole squares")
     if store.caution:
         tell.fact(store.caution)
     found = []
@@ -86,7 +86,9 @@ def _train(
     x_ND, x_test = found
     batch = min(spec.batch or (count if count <= FEATURE_BATCH else FEATURE_BATCH), count)
     if spec.batch is None:
-        tell.fact(f"batch {batch}: {'all training pictures' if batch == count else 'beyond 256 pictures, 256'} per step")
+        tell.fact(
+            f"batch {batch}: {'all training pictures' if batch == count else 'beyond 256 pictures, 256'} per step"
+        )
     if spec.micro_batch is None:
         tell.fact(f"micro-batch {micro}: pictures that the network computes at a time")
     tell.progress("training the head")
@@ -186,4 +188,3 @@ def _showing(tell: Telling, what: str) -> Callable[[int, int], None]:
         tell.progress(f"{what}: {done:,} of {of:,}")
 
     return show
-
