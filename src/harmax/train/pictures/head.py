@@ -117,8 +117,9 @@ def _train(
     head: HarmonicHead, x_ND: Tensor, y_N: Tensor, epochs: int, batch: int, rate: float, seed: int
 ) -> Iterator[None]:
     """Train a head, and yield after every epoch."""
-    typical = float(x_ND.square().mean().sqrt())
-    optimizer = torch.optim.Adam(head.train().parameters(), rate * (typical or 1.0))
+    typical = float(x_ND.square().mean().sqrt()) or 1.0
+    # Gradients fall with the size of the features, so that nothing depends on their unit.
+    optimizer = torch.optim.Adam(head.train().parameters(), rate * typical, eps=1e-8 / typical)
     order = torch.Generator().manual_seed(seed)
     for _ in range(epochs):
         for rows in torch.randperm(len(y_N), generator=order).split(batch):
