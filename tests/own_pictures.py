@@ -39,8 +39,9 @@ def write_picture(path: Path, color: tuple[int, int, int], seed: int) -> None:
     Image.fromarray(pixels).save(path)
 
 
-def write_folder(root: Path, form: str = "{name}/{index}.png", count: int = 10) -> Path:
+def write_folder(root: Path | str, form: str = "{name}/{index}.png", count: int = 10) -> Path:
     """Write pictures of three classes; `form` says what the files are called."""
+    root = Path(root)
     for place, (name, color) in enumerate(COLORS.items()):
         for index in range(count):
             write_picture(root / form.format(name=name, index=index), color, 1000 * place + index)

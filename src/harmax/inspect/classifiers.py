@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SCORES = {"ratio": "by the ratio of two distances", "distance": "by the nearest distance"}
 """By which of them a classifier can abstain, and how figures name it."""
+BINS = 10
+"""Of confidence: with a few dozen test images more bins would be noise."""
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 
 
@@ -161,7 +163,7 @@ def summarize_classifier(subject: ClassifierWithImages, found: Inspected) -> dic
     own = subject.train.labels[found.near.images] == np.arange(len(subject.classes))[:, None]
     wrong = view.winner != labels
     files = subject.train.files
-    calibration = summarize_calibration(found.log_probabilities, labels)
+    calibration = summarize_calibration(found.log_probabilities, labels, bins=BINS)
     return {
         "dataset": subject.classifier.dataset,
         "one_layer": subject.classifier.model is None,

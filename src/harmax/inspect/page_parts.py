@@ -28,7 +28,7 @@ body{margin:0 auto;max-width:1120px;padding:1rem;background:var(--paper);color:v
 font:16px/1.45 system-ui,-apple-system,"Segoe UI",sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.5rem;margin:.5rem 0}h2{font-size:1.2rem;margin:2rem 0 .3rem}h3{font-size:1rem;margin:0 0 .5rem}
 p{margin:.3rem 0 .8rem;max-width:46rem}small,.faint{color:var(--faint);font-size:.85rem}
-nav a{display:inline-block;margin:0 1rem .3rem 0}a{color:var(--blue)}
+nav{margin-top:.8rem}nav a{display:inline-block;margin:0 1rem .3rem 0}a{color:var(--blue)}
 .facts,.cards{display:grid;gap:.8rem;margin:0;padding:0}
 .facts{grid-template-columns:repeat(auto-fill,minmax(150px,1fr))}
 .cards{grid-template-columns:repeat(auto-fill,minmax(min(100%,330px),1fr))}

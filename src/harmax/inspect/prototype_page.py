@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harmax.analysis.calibration import reliability_curve
-from harmax.inspect.classifiers import SCORES, ClassifierWithImages, Inspected, confusion_counts
+from harmax.analysis.calibration import expected_calibration_error, reliability_curve
+from harmax.inspect.classifiers import BINS, SCORES, ClassifierWithImages, Inspected, confusion_counts
 from harmax.inspect.page_parts import page, plot_coverage, plot_reliability, text, thumbnail
 from harmax.inspect.prototype_figures import MOST
 
 SHOWN = 12
 """Mistakes, and doubts, that are shown."""
-BINS = 10
 REACH = 110
 """Length of the longest bar of distances, in pixels."""
 
@@ -63,9 +62,7 @@ def prototype_page(subject: ClassifierWithImages, found: Inspected, rows: Sequen
 def _facts(subject: ClassifierWithImages, found: Inspected) -> str:
     labels = subject.test.labels
     right = int((found.view.winner == labels).sum())
-    curve = reliability_curve(found.log_probabilities, labels, bins=BINS)
-    used = curve.counts > 0
-    gap = float(np.abs(curve.accuracy[used] - curve.confidence[used]) @ curve.counts[used] / len(labels))
+    gap = expected_calibration_error(found.log_probabilities, labels, bins=BINS)
     low, high = _wilson(right, len(labels))
     facts = [
         (

@@ -63,8 +63,6 @@ class PicturesSpec:
     """Peak learning rate. Default: 0.02 for a head, in units of the features; 0.1 per 64 pictures from scratch."""
     seed: int = 0
     """Seed of the division, the order of the pictures and the initial weights."""
-    engine: str = "single"
-    """One process; the other presets know more."""
 
     def __post_init__(self) -> None:
         check_least(self, {"fine_tune": 0, "seed": 0})
