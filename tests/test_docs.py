@@ -106,7 +106,13 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
     }
     linear = nn.Linear(512, 10)
     names |= {"linear": linear, "optimizer": torch.optim.SGD(linear.parameters()), "config": tiny_llama()}
-    smaller = {"range(20)": "range(4)", "epochs=1000": "epochs=2", "exponent=768": "exponent=12, n_embd=12, n_layer=1"}
+    own = {'"run3/model"': f'"run3/model", backbone={words[3]!r}'}
+    smaller = {
+        **own,
+        "range(20)": "range(4)",
+        "epochs=1000": "epochs=2",
+        "exponent=768": "exponent=12, n_embd=12, n_layer=1",
+    }
     for code in blocks("docs/guide.md"):
         for large, small in smaller.items():
             code = code.replace(large, small)

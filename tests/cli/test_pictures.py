@@ -50,7 +50,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shown(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `harmax prototypes` writes about it."""
     output = tmp_path_factory.mktemp("shown")
-    words = ["--output", str(output), "--device", "cpu", "--neighbors", "9", "--decisions", "1"]
+    words = [
+        "--output",
+        str(output),
+        "--device",
+        "cpu",
+        "--neighbors",
+        "9",
+        "--decisions",
+        "1",
+        *colors(trained.parent),
+    ]
     assert main(["prototypes", str(trained), *words]) == 0
     return output
 
@@ -61,7 +71,7 @@ def test_two_commands_lead_from_a_folder_to_a_page(trained: Path, shown: Path) -
     pictures = read_picture_list(trained / "pictures.json")
     assert summary["test_files"] == [one.file for one in pictures.test]
     assert summary["test_accuracy"] > 0.8
-    model, preparation = load_picture_classifier(trained / "model")
+    model, preparation = load_picture_classifier(trained / "model", backbone=colors(trained.parent)[1])
     squares = whole_squares(pictures.open_side("test"), preparation.size)
     pixels = np.stack([squares[place, 0][0] for place in range(len(squares))])
     p = predict(model, preparation, torch.from_numpy(pixels)).numpy()
@@ -121,7 +131,7 @@ def test_pictures_that_moved_are_found_by_their_new_folder(trained: Path, tmp_pa
     shutil.copytree(trained, run)
     stored = json.loads((run / "pictures.json").read_text())
     (run / "pictures.json").write_text(json.dumps({**stored, "root": str(tmp_path / "gone")}))
-    words = ["--output", str(tmp_path / "out"), "--device", "cpu", "--decisions", "1"]
+    words = ["--output", str(tmp_path / "out"), "--device", "cpu", "--decisions", "1", *colors(trained.parent)]
     assert main(["prototypes", str(run), *words]) == 1
     assert "name the folder they are in with --data" in capsys.readouterr().err
     assert main(["prototypes", str(run), *words, "--data", str(moved)]) == 0
@@ -147,10 +157,10 @@ def test_fine_tuning_changes_the_network_and_is_loaded_again(tmp_path: Path, cap
     data = write_folder(tmp_path / "photos", count=5)
     network = colors(tmp_path)
     assert vision(data, tmp_path / "run", *network, "--exponent", "9", "--epochs", "1") == 0
-    plain = load_picture_classifier(tmp_path / "run" / "model")[0]
+    plain = load_picture_classifier(tmp_path / "run" / "model", backbone=network[1])[0]
     assert vision(data, tmp_path / "run", *network, "--exponent", "9", "--epochs", "1", "--fine-tune", "2") == 0
     assert "fine-tuned for 2 epochs" in capsys.readouterr().err
-    tuned = load_picture_classifier(tmp_path / "run" / "model")[0]
+    tuned = load_picture_classifier(tmp_path / "run" / "model", backbone=network[1])[0]
     assert not torch.equal(plain.backbone.mix.weight, tuned.backbone.mix.weight)
     torch.testing.assert_close(plain.backbone.mix.weight, tuned.backbone.mix.weight, atol=0.01, rtol=0)
 
@@ -192,3 +202,22 @@ def test_bad_folders_are_one_clear_sentence(tmp_path: Path, capsys: Capture) -> 
     assert not (tmp_path / "run").exists()
     assert vision(data, tmp_path / "run", *network, "--skip-broken") == 0
     assert "1 of 9 pictures cannot be read: red/0.png. They are left out." in capsys.readouterr().err
+
+
+def test_a_model_folder_alone_never_runs_a_python_file(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    (tmp_path / "bad.py").write_text(f"open({str(tmp_path / 'was-run')!r}, 'w').close()\n")
+    stored = json.loads((run / "model" / "classifier.json").read_text())
+    (run / "model" / "classifier.json").write_text(json.dumps({**stored, "backbone": "bad.py:make"}))
+    monkeypatch.chdir(tmp_path)
+    assert main(["prototypes", str(run), "--output", "out", "--device", "cpu"]) == 2
+    assert "if you trust it, name it: --backbone bad.py:make" in capsys.readouterr().err
+    assert not (tmp_path / "was-run").exists()
+    listed = json.loads((run / "pictures.json").read_text())
+    listed["test"][0]["file"] = "../secret.png"
+    (run / "pictures.json").write_text(json.dumps(listed))
+    assert main(["prototypes", str(run), "--output", "out", "--device", "cpu"]) == 1
+    assert "must list pictures below one folder" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from harmax.data.images.picture_list import LIST, Opened, open_pictures
 from harmax.environment import choose_device
 from harmax.errors import needs
 from harmax.files import write_json
+from harmax.train.pictures.backbones import is_file
 from harmax.train.pictures.settings import PicturesSpec, choose_settings
 from harmax.train.pictures.train import Telling, check_output, train_on_backbone
 
@@ -47,7 +48,7 @@ def train_pictures(flags: TrainingFlags, spec: PicturesSpec) -> int:
             )
         except FloatingPointError as error:
             raise UsageError(str(error)) from error
-    _report(flags, opened, record)
+    _report(flags, opened, record, spec.backbone)
     return 0
 
 
@@ -89,7 +90,7 @@ def _describe(opened: Opened) -> None:
         _say(f"harmax: {caution}")
 
 
-def _report(flags: TrainingFlags, opened: Opened, record: dict[str, Any]) -> None:
+def _report(flags: TrainingFlags, opened: Opened, record: dict[str, Any], backbone: str) -> None:
     model = flags.output / "model"
     if flags.json:
         print_json({**record, "folder": str(flags.output), "model": str(model)})
@@ -100,7 +101,8 @@ def _report(flags: TrainingFlags, opened: Opened, record: dict[str, Any]) -> Non
         f"{100 * found.estimate:.1f} % of {count:,} test pictures are right (95 % interval {100 * found.low:.0f} to "
         f"{100 * found.high:.0f} %), loss {record['val_loss']:.3f} nat"
     )
-    _say(f"see it with: harmax prototypes {flags.output}")
+    own = f" --backbone {backbone}" if is_file(backbone) else ""
+    _say(f"see it with: harmax prototypes {flags.output}{own}")
     print(model)
 
 

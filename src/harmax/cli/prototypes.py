@@ -55,6 +55,8 @@ class Prototypes:
     """Names of the classes whose neighbors are shown; all, or 12 of more than 24, if left out."""
     limit: int | None = None
     """Use at most this many training images and as many test images, spread evenly."""
+    backbone: str | None = None
+    """The Python file with the network, if the classifier was trained with --backbone FILE.py:FUNCTION. It is run."""
     device: str | None = None
     """Where to compute: cpu, cuda, cuda:1; if left out, a GPU if there is one."""
     json: bool = False
@@ -109,6 +111,7 @@ class Prototypes:
                 partial=self.partial,
                 limit=self.limit,
                 device=choose_device(self.device),
+                backbone=self.backbone,
             )
         except FileNotFoundError as error:  # of a data set; the message lists the files that are needed
             raise UsageError(str(error)) from error

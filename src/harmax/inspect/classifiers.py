@@ -55,6 +55,7 @@ def open_classifier(
     partial: bool = False,
     limit: int | None = None,
     device: str = "cpu",
+    backbone: str | None = None,
 ) -> ClassifierWithImages:
     """Open a run folder of `harmax vision`, or of an installed package (`harmax.inspect.sources`), and its images.
 
@@ -66,6 +67,7 @@ def open_classifier(
         partial: accept a data set of which only a part is there.
         limit: at most this many images per side, spread evenly. None: all.
         device: where to compute.
+        backbone: the Python file with the network, FILE.py:FUNCTION, if there is one; it is run.
     """
     source = find_source(Path(folder))
     if source is None:
@@ -73,7 +75,7 @@ def open_classifier(
             f"FOLDER must be the output of a finished `harmax vision`, got {str(folder)!r}, which holds no classifier; "
             "finish the training, or name another. Run folders of `harmax run` need harmax-lab."
         )
-    classifier = source.open_classifier(dataset=dataset, variant=variant, device=device)
+    classifier = source.open_classifier(dataset=dataset, variant=variant, device=device, backbone=backbone)
     train, test = read_sides(
         classifier.dataset,
         data=data,

@@ -51,13 +51,16 @@ class Source:
         """What the folder is, for error messages."""
         return "a folder"
 
-    def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
+    def open_classifier(
+        self, *, dataset: str | None, variant: str | None, device: str, backbone: str | None = None
+    ) -> Classifier:
         """Return a classifier of the folder.
 
         Args:
             dataset: the one that was trained on this data set; None: the folder's own, or its first.
             variant: one of several that were trained on it; None: the preferred one.
             device: where to put it.
+            backbone: the Python file with its network, which the user allows to run.
         """
         raise ValueError(f"FOLDER must hold an image classifier with a harmonic head, got {self.kind}; name another.")
 

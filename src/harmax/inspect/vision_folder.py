@@ -24,14 +24,18 @@ class VisionFolder(Source):
         """What the folder is, for error messages."""
         return "a folder of `harmax vision`"
 
-    def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
+    def open_classifier(
+        self, *, dataset: str | None, variant: str | None, device: str, backbone: str | None = None
+    ) -> Classifier:
         """Return the classifier. Its images are those of `pictures.json`, or of the data set in the last checkpoint."""
         if variant is not None:
             raise ValueError(f"`--variant` must be left out for {self.kind}, got {variant!r}; it holds one classifier.")
         pictures = read_picture_list(self.run / LIST) if dataset is None and (self.run / LIST).is_file() else None
         found = dataset or ("folder" if pictures is not None else self._trained_on())
         if (self.model / FORM).is_file():
-            return self._on_backbone(found, pictures, device)
+            return self._on_backbone(found, pictures, device, backbone)
+        if backbone is not None:
+            raise ValueError(f"`--backbone` must be left out for {str(self.run)!r}, which was trained without one.")
         return self._resnet(found, pictures, device)
 
     def _trained_on(self) -> str:
@@ -45,10 +49,10 @@ class VisionFolder(Source):
             )
         return str(checkpoints[-1].read_state()["spec"]["dataset"])
 
-    def _on_backbone(self, dataset: str, pictures: PictureList | None, device: str) -> Classifier:
+    def _on_backbone(self, dataset: str, pictures: PictureList | None, device: str, backbone: str | None) -> Classifier:
         from harmax.train.pictures.model import load_picture_classifier
 
-        model, preparation = load_picture_classifier(self.model)
+        model, preparation = load_picture_classifier(self.model, backbone=backbone)
         model.to(device)
         return Classifier(
             dataset,

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from harmax.data.images.decoding import decode_image
@@ -78,9 +78,17 @@ def read_picture_list(path: Path, root: Path | None = None) -> PictureList:
             tuple(Listed(str(one["file"]), str(one["label"]), str(one["sha256"])) for one in stored[name])
             for name in (TRAIN, TEST)
         ]
-        return PictureList(root or Path(stored["root"]), tuple(map(str, stored["classes"])), *sides)
+        there = root or Path(stored["root"])
+        classes = tuple(map(str, stored["classes"]))
     except (KeyError, TypeError) as error:
         raise DamagedError(f"{path} must hold root, classes, train and test, got {error!r}; train again.") from error
+    for one in (*sides[0], *sides[1]):
+        if PurePosixPath(one.file).is_absolute() or ".." in PurePosixPath(one.file).parts or one.label not in classes:
+            raise DamagedError(
+                f"{path} must list pictures below one folder with classes it names, got {one.file!r} of {one.label!r}; "
+                "train again."
+            )
+    return PictureList(there, classes, *sides)
 
 
 class Opened(NamedTuple):

@@ -75,13 +75,22 @@ def load_backbone(
         module, preparation = _efficientnet(trained)
     elif name.startswith(TIMM):
         module, preparation = _timm(name.removeprefix(TIMM), weights, trained)
-    elif ":" in name:
+    elif is_file(name):
         module, preparation = _from_file(name)
     else:
         raise ValueError(unknown("backbone", name, KINDS))
     if image_size is not None:
         preparation = preparation._replace(size=image_size)
     return Backbone(name, module.eval(), preparation)
+
+
+def is_file(name: str) -> bool:
+    """Return whether a backbone is a Python file of the user's.
+
+    >>> is_file("nets.py:make"), is_file("timm:resnet18")
+    (True, False)
+    """
+    return ":" in name and not name.startswith(TIMM)
 
 
 class _EfficientNet(nn.Module):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from harmax.errors import DamagedError, needs
 from harmax.files import naming, read_json, write_atomically, write_json
 from harmax.heads import HarmonicHead
-from harmax.train.pictures.backbones import Backbone, load_backbone
+from harmax.train.pictures.backbones import Backbone, is_file, load_backbone
 from harmax.train.vision.preparation import PREPARATION, Preparation, read_preparation
 
 FORM, WEIGHTS = "classifier.json", "model.safetensors"
@@ -67,11 +67,17 @@ def save_picture_classifier(
     )
 
 
-def load_picture_classifier(folder: Path | str) -> tuple[PictureClassifier, Preparation]:
+def load_picture_classifier(
+    folder: Path | str, *, backbone: str | None = None
+) -> tuple[PictureClassifier, Preparation]:
     """Load a classifier that `harmax vision pictures --backbone` trained, ready to predict.
 
     model, preparation = load_picture_classifier("run/model")
     log_probabilities = model(preparation.prepare(pixels))
+
+    Args:
+        folder: the folder of the model.
+        backbone: the network's FILE.py:FUNCTION, if it is a Python file. A model folder alone never runs one.
     """
     with needs("run"):
         from safetensors import SafetensorError
@@ -81,11 +87,17 @@ def load_picture_classifier(folder: Path | str) -> tuple[PictureClassifier, Prep
     if not (path / FORM).is_file():
         raise ValueError(f"`folder` must hold a trained classifier ({FORM}), got {str(folder)!r}; give OUTPUT/model.")
     form, preparation = read_json(path / FORM), read_preparation(path)
+    name = str(form.get("backbone")) if isinstance(form, dict) else ""
+    if is_file(name) and backbone is None:
+        raise ValueError(
+            f"the network of {path} is a Python file, which is run when it is loaded; if you trust it, name it: "
+            f"--backbone {name} (in Python: backbone={name!r})."
+        )
     try:
         state = load_file(path / WEIGHTS)
-        backbone = load_backbone(form["backbone"], image_size=preparation.size, trained=False)
+        network = load_backbone(backbone or name, image_size=preparation.size, trained=False)
         head = HarmonicHead.from_state_dict(state, "head.")
-        model = PictureClassifier(backbone.module, head, tuple(map(str, form["classes"])))
+        model = PictureClassifier(network.module, head, tuple(map(str, form["classes"])))
         model.load_state_dict(state)
     except (SafetensorError, KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
         raise DamagedError(f"{path} must hold a whole classifier, got {error}; train it again.") from error
