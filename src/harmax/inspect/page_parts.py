@@ -16,7 +16,7 @@ THUMBNAIL = 112
 """Largest side of a thumbnail, in pixels."""
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 340, 240, 46, 40, 16, 18
 """Of a plot, and its margins."""
-TICKS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
+TICKS = (0.25, 0.5, 0.75, 1.0)
 
 STYLE = """
 :root{color-scheme:light dark;--paper:#fff;--ink:#1c1c1c;--faint:#5a5a5a;--line:#dcdcdc;--card:#f6f6f6;--blue:#0072b2;
@@ -145,7 +145,7 @@ class _Axes:
             y = self.y(value)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>')
             parts.append(f'<text x="{LEFT - 6}" y="{y + 4}" text-anchor="end">{100 * value:.3g}</text>')
-        for value in (one for one in TICKS if self._across[0] <= one <= self._across[1]):
+        for value in (self._across[0], *TICKS):
             parts.append(
                 f'<text x="{self.x(value)}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{100 * value:.3g}</text>'
             )

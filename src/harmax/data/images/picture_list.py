@@ -62,7 +62,7 @@ class PictureList:
     def as_plain(self) -> dict[str, Any]:
         """Return the list as plain values, as they are stored."""
         sides = {name: [one._asdict() for one in own] for name, own in ((TRAIN, self.train), (TEST, self.test))}
-        return {"root": str(self.root), "classes": list(self.classes), **sides}
+        return {"root": str(self.root.resolve()), "classes": list(self.classes), **sides}
 
 
 def read_picture_list(path: Path, root: Path | None = None) -> PictureList:
