@@ -15,6 +15,8 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 import circle
 import harmax
 import harmax_lab
+from harmax.cli.main import main
+from own_pictures import write_folder, write_network
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -91,10 +93,26 @@ def test_the_film_of_the_readme_can_be_made(tmp_path):
 def test_the_code_of_the_guide_runs(tmp_path, monkeypatch, capsys):
     harmax_lab.run("toy_cases", smoke=True, seeds=1, folder=tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
-    names = {"F": F, "torch": torch, "features": torch.randn(4, 512), "target": torch.randint(10, (4,)), **vars(harmax)}
+    words = ["--data", write_folder("photos", count=3), "--backbone", f"{write_network(tmp_path)}:Colors"]
+    assert main(["vision", "pictures", *map(str, words), "--epochs", "1", "--output", "run3", "--device", "cpu"]) == 0
+    pixels = torch.randint(256, (2, 16, 16, 3), dtype=torch.uint8)
+    names = {
+        "F": F,
+        "torch": torch,
+        "pixels": pixels,
+        "features": torch.randn(4, 512),
+        "target": torch.randint(10, (4,)),
+        **vars(harmax),
+    }
     linear = nn.Linear(512, 10)
     names |= {"linear": linear, "optimizer": torch.optim.SGD(linear.parameters()), "config": tiny_llama()}
-    smaller = {"range(20)": "range(4)", "epochs=1000": "epochs=2", "exponent=768": "exponent=12, n_embd=12, n_layer=1"}
+    own = {'"run3/model"': f'"run3/model", backbone={words[3]!r}'}
+    smaller = {
+        **own,
+        "range(20)": "range(4)",
+        "epochs=1000": "epochs=2",
+        "exponent=768": "exponent=12, n_embd=12, n_layer=1",
+    }
     for code in blocks("docs/guide.md"):
         for large, small in smaller.items():
             code = code.replace(large, small)

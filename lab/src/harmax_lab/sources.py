@@ -78,8 +78,12 @@ class LabRuns(Source):
 class OneLayerRun(LabRun):
     """A run of `mnist`: one-layer classifiers on pixels. A variant is a protocol."""
 
-    def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
+    def open_classifier(
+        self, *, dataset: str | None, variant: str | None, device: str, backbone: str | None = None
+    ) -> Classifier:
         """Return the harmonic classifier of the first seed."""
+        if backbone is not None:
+            raise ValueError(f"`--backbone` must be left out for {self.kind}, got {backbone!r}; it has none.")
         from harmax_lab.vision import mnist
         from harmax_lab.vision.one_layer import HARMONIC, PROTOCOLS, OneLayerCell, exponent_of
 

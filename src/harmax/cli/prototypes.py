@@ -1,4 +1,4 @@
-"""`harmax prototypes`: the centers of an image classifier, as figures and as plain arrays."""
+"""`harmax prototypes`: the centers of an image classifier, as a page, as figures and as plain arrays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from harmax.figures import house_style, to_png
 from harmax.files import write_atomically, write_json
 from harmax.inspect import classifiers
 from harmax.inspect.prototype_figures import MOST
+from harmax.inspect.prototype_page import prototype_page
 
-ARRAYS, SUMMARY = "prototypes.safetensors", "prototypes.json"
+ARRAYS, SUMMARY, PAGE = "prototypes.safetensors", "prototypes.json", "prototypes.html"
 FEW = 12  # classes to draw if there are more than a figure holds
 
 
@@ -27,18 +28,21 @@ class Prototypes:
 
     harmax prototypes runs/cifar10 --output figures
 
+    harmax prototypes runs/pictures
+
     harmax prototypes runs/mnist/2a19cf160169 --dataset mnist --variant authors
     """
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """The output of `harmax vision`, or the model/ inside it. With harmax-lab also a run of `harmax run mnist`."""
     output: Path = Path("prototypes")
-    """The folder to write: centers.png (one-layer classifiers), nearest.png, decisions.png, abstention.png,
-    prototypes.safetensors and prototypes.json."""
+    """The folder to write: prototypes.html, a page for a browser; centers.png (one-layer classifiers), nearest.png,
+    decisions.png, abstention.png, prototypes.safetensors and prototypes.json."""
     dataset: str | None = None
     """The images; those that the classifier was trained on if left out."""
     data: Path | None = None
-    """The data folder; for class folders the one with train/ and val/. HARMAX_DATA if left out."""
+    """The data folder; for class folders the one with train/ and val/. For your own pictures: where they are now, if
+    they have moved. HARMAX_DATA if left out."""
     partial: bool = False
     """Accept a data set of which only a part is there."""
     variant: str | None = None
@@ -51,6 +55,8 @@ class Prototypes:
     """Names of the classes whose neighbors are shown; all, or 12 of more than 24, if left out."""
     limit: int | None = None
     """Use at most this many training images and as many test images, spread evenly."""
+    backbone: str | None = None
+    """The Python file with the network, if the classifier was trained with --backbone FILE.py:FUNCTION. It is run."""
     device: str | None = None
     """Where to compute: cpu, cuda, cuda:1; if left out, a GPU if there is one."""
     json: bool = False
@@ -71,12 +77,16 @@ class Prototypes:
             found = classifiers.inspect_classifier(subject, neighbors=self.neighbors, tell=line)
         with house_style():
             figures = classifiers.draw_classifier(subject, found, rows, decisions=self.decisions)
+        html = prototype_page(
+            subject, found, rows.tolist(), title=f"{self.folder.resolve().name}: why each picture gets its class"
+        )
         summary = {"folder": str(self.folder), **classifiers.summarize_classifier(subject, found)}
         for name, figure in figures.items():
             write_atomically(self.output / f"{name}.png", to_png(figure))
         write_atomically(self.output / ARRAYS, save(classifiers.classifier_arrays(subject, found)))
         write_json(self.output / SUMMARY, summary)
-        files = [*(f"{name}.png" for name in figures), ARRAYS, SUMMARY]
+        write_atomically(self.output / PAGE, html.encode())
+        files = [PAGE, *(f"{name}.png" for name in figures), ARRAYS, SUMMARY]
         if self.json:
             print_json({**summary, "files": [str(self.output / name) for name in files]})
         else:
@@ -101,6 +111,7 @@ class Prototypes:
                 partial=self.partial,
                 limit=self.limit,
                 device=choose_device(self.device),
+                backbone=self.backbone,
             )
         except FileNotFoundError as error:  # of a data set; the message lists the files that are needed
             raise UsageError(str(error)) from error

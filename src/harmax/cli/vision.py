@@ -6,35 +6,58 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from harmax.cli.training import TrainingFlags, supervise, time_left, verb_with_presets
+from harmax.train.pictures.settings import PicturesSpec
 from harmax.train.vision import VISION_PRESETS, VisionSpec
 from harmax.train.vision.presets import DESCRIPTIONS
 
+PICTURES = "Your own folder of pictures (--data): everything else is chosen from them. --backbone for a pretrained net."
+
 if TYPE_CHECKING:
-    Preset = VisionSpec
+    Preset = VisionSpec | PicturesSpec
 else:
-    Preset = tyro.extras.subcommand_type_from_defaults(VISION_PRESETS, DESCRIPTIONS, prefix_names=False)
+    Preset = tyro.extras.subcommand_type_from_defaults(
+        {"pictures": PicturesSpec(), **VISION_PRESETS}, {"pictures": PICTURES, **DESCRIPTIONS}, prefix_names=False
+    )
 
 
 @verb_with_presets
 @dataclass(frozen=True, kw_only=True)
 class Vision(TrainingFlags):
-    """Train a ResNet with a harmonic or linear head. After a stop, the same command resumes the run."""
+    """Train an image classifier with a harmonic or linear head. After a stop, the same command resumes the run.
+
+    harmax vision pictures --data photos --backbone efficientnet-lite0 --output run
+    """
 
     spec: Preset
     """A preset. Every field of it can be set: `harmax vision PRESET --help` lists them."""
 
     def __call__(self) -> int:
         """Train, and print where the model is."""
-        from harmax.train.vision.train import VisionRecipe
+        if isinstance(self.spec, PicturesSpec):
+            from harmax.cli.pictures import train_pictures
 
-        load = f"from harmax.train.vision.model import load_classifier; load_classifier({str(self.output / 'model')!r})"
-        return supervise(
-            self,
-            self.spec,
-            lambda world: VisionRecipe(self.spec, world),
-            words=image_words,
-            loading=f"load it with: {load}",
-        )
+            return train_pictures(self, self.spec)
+        return train_spec(self, self.spec)
+
+
+def train_spec(flags: TrainingFlags, spec: VisionSpec, data: Any = None) -> int:
+    """Train a ResNet and print where the model is.
+
+    Args:
+        flags: what was asked for.
+        spec: what to train.
+        data: makes the images from the processes of the run; None: those that `spec` names.
+    """
+    from harmax.train.vision.train import VisionRecipe
+
+    load = f"from harmax.train.vision.model import load_classifier; load_classifier({str(flags.output / 'model')!r})"
+    return supervise(
+        flags,
+        spec,
+        lambda world: VisionRecipe(spec, world, data=None if data is None else data(world)),
+        words=image_words,
+        loading=f"load it with: {load}",
+    )
 
 
 def image_words(record: dict[str, Any], steps: int) -> str:

@@ -2,17 +2,28 @@
 
 # N test images, V classes, K neighbors, R rows of a figure
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
+from harmax.analysis.calibration import summarize_calibration
 from harmax.analysis.outliers import Abstention, abstention_curve
+from harmax.heads import CenterHead
 from harmax.inspect import prototype_figures as figures
-from harmax.inspect.image_sides import Side, read_sides
-from harmax.inspect.prototypes import NearestImages, PrototypeView, center_pictures, nearest_images, prototype_view
+from harmax.inspect.image_sides import BATCH, Side, read_sides
+from harmax.inspect.prototypes import (
+    NearestImages,
+    PrototypeView,
+    center_pictures,
+    head_features,
+    nearest_images,
+    prototype_view,
+)
 from harmax.inspect.sources import Classifier, find_source
 
 if TYPE_CHECKING:
@@ -20,6 +31,8 @@ if TYPE_CHECKING:
 
 SCORES = {"ratio": "by the ratio of two distances", "distance": "by the nearest distance"}
 """By which of them a classifier can abstain, and how figures name it."""
+BINS = 10
+"""Of confidence: with a few dozen test images more bins would be noise."""
 COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.5)
 
 
@@ -42,6 +55,7 @@ def open_classifier(
     partial: bool = False,
     limit: int | None = None,
     device: str = "cpu",
+    backbone: str | None = None,
 ) -> ClassifierWithImages:
     """Open a run folder of `harmax vision`, or of an installed package (`harmax.inspect.sources`), and its images.
 
@@ -53,6 +67,7 @@ def open_classifier(
         partial: accept a data set of which only a part is there.
         limit: at most this many images per side, spread evenly. None: all.
         device: where to compute.
+        backbone: the Python file with the network, FILE.py:FUNCTION, if there is one; it is run.
     """
     source = find_source(Path(folder))
     if source is None:
@@ -60,8 +75,15 @@ def open_classifier(
             f"FOLDER must be the output of a finished `harmax vision`, got {str(folder)!r}, which holds no classifier; "
             "finish the training, or name another. Run folders of `harmax run` need harmax-lab."
         )
-    classifier = source.open_classifier(dataset=dataset, variant=variant, device=device)
-    train, test = read_sides(classifier.dataset, data=data, partial=partial, limit=limit, size=classifier.size)
+    classifier = source.open_classifier(dataset=dataset, variant=variant, device=device, backbone=backbone)
+    train, test = read_sides(
+        classifier.dataset,
+        data=data,
+        partial=partial,
+        limit=limit,
+        size=classifier.size,
+        pictures=classifier.pictures,
+    )
     _check_classes(classifier, train, test, data)
     return ClassifierWithImages(classifier, train.classes, train, test)
 
@@ -90,6 +112,8 @@ class Inspected(NamedTuple):
     """Indices among the training images."""
     curves: Mapping[str, Abstention]
     """One curve per score of `SCORES`."""
+    log_probabilities: np.ndarray
+    """Of the test images, (N, V)."""
 
 
 def inspect_classifier(
@@ -110,10 +134,29 @@ def inspect_classifier(
     train = subject.train.batches(one.prepare, telling("training"))
     near = nearest_images(train, one.head, model=one.model, count=neighbors)
     test = subject.test.batches(one.prepare, telling("test"))
-    view = prototype_view(test, one.head, model=one.model)
+    x_ND = _features(test, one)
+    view = prototype_view(x_ND, one.head)
+    log_p_NV = _log_probabilities(x_ND, one.head)
     correct = view.winner == subject.test.labels
     scores = {"ratio": -view.ratio, "distance": -view.winner_distance}
-    return Inspected(view, near, {name: abstention_curve(correct, scores[name]) for name in SCORES})
+    curves = {name: abstention_curve(correct, scores[name]) for name in SCORES}
+    return Inspected(view, near, curves, log_p_NV)
+
+
+def _features(batches: Iterator[Tensor], one: Classifier) -> np.ndarray:
+    if one.model is not None:
+        return head_features(batches, cast(nn.Module, one.head), model=one.model)
+    return np.concatenate([batch.flatten(1).cpu().numpy() for batch in batches])
+
+
+@torch.no_grad()
+def _log_probabilities(x_ND: np.ndarray, head: CenterHead) -> np.ndarray:
+    """Return the logarithms of HarMax for features, (N, V), float64."""
+    found = []
+    for start in range(0, len(x_ND), BATCH):
+        x_BD = torch.from_numpy(x_ND[start : start + BATCH]).to(head.centers.device)
+        found.append(head(x_BD).double().log_softmax(1).cpu().numpy())
+    return np.concatenate(found)
 
 
 def summarize_classifier(subject: ClassifierWithImages, found: Inspected) -> dict[str, Any]:
@@ -121,6 +164,8 @@ def summarize_classifier(subject: ClassifierWithImages, found: Inspected) -> dic
     view, labels = found.view, subject.test.labels
     own = subject.train.labels[found.near.images] == np.arange(len(subject.classes))[:, None]
     wrong = view.winner != labels
+    files = subject.train.files
+    calibration = summarize_calibration(found.log_probabilities, labels, bins=BINS)
     return {
         "dataset": subject.classifier.dataset,
         "one_layer": subject.classifier.model is None,
@@ -136,11 +181,35 @@ def summarize_classifier(subject: ClassifierWithImages, found: Inspected) -> dic
             name: {f"{share:g}": float(curve.accuracy[np.searchsorted(curve.coverage, share)]) for share in COVERAGES}
             for name, curve in found.curves.items()
         },
+        "calibration": {name: list(interval) for name, interval in calibration._asdict().items()},
+        "test_files": None if subject.test.files is None else list(subject.test.files),
+        "nearest_files": None if files is None else [[files[place] for place in row] for row in found.near.images],
     }
 
 
+def confusion_counts(subject: ClassifierWithImages, found: Inspected) -> np.ndarray:
+    """Return how many test images of each class were taken for each class, (V, V): rows are the true classes."""
+    counts = np.zeros((len(subject.classes),) * 2, np.int64)
+    np.add.at(counts, (subject.test.labels, found.view.winner), 1)
+    return counts
+
+
 def classifier_arrays(subject: ClassifierWithImages, found: Inspected) -> dict[str, np.ndarray]:
-    """Return everything as arrays: images by their number in the data set, classes by theirs."""
+    """Return everything as arrays: images by their number in the data set, classes by theirs.
+
+    The keys are stable. V classes, D features, K neighbors, N test images:
+
+        centers                   (V, D), in units of the features
+        nearest/image             (V, K), numbers of the training images nearest to each center, nearest first
+        nearest/distance, label   (V, K)
+        test/image, label         (N,), numbers of the test images, and their classes
+        test/winner, runner_up    (N,), the nearest and the second nearest center
+        test/winner_distance, runner_up_distance, ratio   (N,)
+        test/confidence           (N,), the largest probability
+        test/probability_of_label (N,)
+        confusion                 (V, V), test images: rows are true classes, columns predicted ones
+        abstention/SCORE/...      thresholds, coverage, accuracy, for each score
+    """
     view, near = found.view, found.near
     arrays = {
         "centers": subject.classifier.head.centers.detach().float().cpu().numpy(),
@@ -151,6 +220,9 @@ def classifier_arrays(subject: ClassifierWithImages, found: Inspected) -> dict[s
         "test/label": subject.test.labels,
         **{f"test/{name}": column for name, column in view._asdict().items()},
         "test/ratio": view.ratio,
+        "test/confidence": np.exp(found.log_probabilities.max(1)),
+        "test/probability_of_label": np.exp(found.log_probabilities[np.arange(len(view.winner)), subject.test.labels]),
+        "confusion": confusion_counts(subject, found),
     }
     for name, curve in found.curves.items():
         arrays |= {f"abstention/{name}/{what}": column for what, column in curve._asdict().items()}

@@ -20,6 +20,7 @@ from harmax.heads import CenterHead
 from harmax.plugins import plugins
 
 if TYPE_CHECKING:
+    from harmax.data.images.picture_list import PictureList
     from harmax.inspect.explorer.parts import ExplorerOptions, ExplorerParts
     from harmax.inspect.geometry import MeasuredModel
 
@@ -39,6 +40,8 @@ class Classifier:
     """The names of its classes. None: those of the data set."""
     size: int = 0
     """Height and width of its images, if pictures must be resized."""
+    pictures: "PictureList | None" = None
+    """The pictures that it was trained and tested on, if the folder lists them."""
 
 
 class Source:
@@ -49,13 +52,16 @@ class Source:
         """What the folder is, for error messages."""
         return "a folder"
 
-    def open_classifier(self, *, dataset: str | None, variant: str | None, device: str) -> Classifier:
+    def open_classifier(
+        self, *, dataset: str | None, variant: str | None, device: str, backbone: str | None = None
+    ) -> Classifier:
         """Return a classifier of the folder.
 
         Args:
             dataset: the one that was trained on this data set; None: the folder's own, or its first.
             variant: one of several that were trained on it; None: the preferred one.
             device: where to put it.
+            backbone: the Python file with its network, which the user allows to run.
         """
         raise ValueError(f"FOLDER must hold an image classifier with a harmonic head, got {self.kind}; name another.")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from harmax.data.images import class_folder
+from harmax.data.images import class_folder, decoding
 from harmax.data.images.decoding import FORMATS, decode_image
 from harmax.errors import DamagedError
 from small_images import draw, encoded
@@ -56,3 +56,23 @@ def test_a_picture_is_scaled_and_cut_to_a_square() -> None:
     buffer = io.BytesIO()
     Image.fromarray(draw(10, 30, 3)).save(buffer, "PNG")
     assert decode_image(buffer.getvalue(), "picture", size=5).shape == (5, 5, 3)
+
+
+def test_a_picture_of_too_many_pixels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "MOST_PIXELS", 100)
+    assert decode_image(encoded(draw(10, 10, 3)), "a.png").shape == (10, 10, 3)
+    with pytest.raises(DamagedError, match=r"a.png must have at most 100 pixels, got 11 x 10; shrink or remove it"):
+        decode_image(encoded(draw(10, 11, 3)), "a.png")
+
+
+def test_a_picture_stands_upright_as_its_camera_noted() -> None:
+    image, exif, buffer = Image.fromarray(draw(6, 4, 3)), Image.Exif(), io.BytesIO()
+    exif[0x0112] = 6  # turn by 90 degrees to see it upright
+    image.save(buffer, "PNG", exif=exif)
+    np.testing.assert_array_equal(decode_image(buffer.getvalue(), "a"), np.rot90(np.asarray(image), -1))
+
+
+def test_gray_values_of_16_bits_keep_their_order() -> None:
+    levels = np.array([[0, 255, 256, 40000, 65535]], np.uint16)
+    found = decode_image(encoded(levels), "a")
+    np.testing.assert_array_equal(found, np.repeat(levels[..., None] // 256, 3, axis=2))

@@ -3,6 +3,7 @@
     registry.py   the named data sets with their files and checksums
     source.py     the description of a data set, and the error for a missing one
     idx.py  cifar.py  digits.py  folders.py   one file per format
+    picture_files.py  picture_list.py   a person's own pictures: their classes; checked, divided, written down
     decoding.py   pictures to arrays, with Pillow (the extra `vision`)
     download.py   downloads that are checked and can be resumed
     check.py      which data sets are there, and whether they match the published ones

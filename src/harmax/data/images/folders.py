@@ -7,7 +7,7 @@ import lzma
 import os
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -70,6 +70,11 @@ class ClassFolder(Sequence[tuple[np.ndarray, int]]):
         """(N,)"""
         self.size = size
         self._stored = [stored[place] for place in order]
+
+    @classmethod
+    def of_files(cls, root: Path, labels: Mapping[str, str]) -> "ClassFolder":
+        """Return the pictures at some paths below `root`, each with the name of its class."""
+        return cls([_Stored(check_ordinary(root / file)) for file in labels], list(labels.values()))
 
     def __len__(self) -> int:
         return len(self._stored)

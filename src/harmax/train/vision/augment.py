@@ -85,10 +85,10 @@ def random_crop(picture: np.ndarray, size: int, numbers: np.random.Generator, *,
     return np.ascontiguousarray(square[:, ::-1]) if flip and numbers.random() < 0.5 else square
 
 
-def middle_crop(picture: np.ndarray, size: int) -> np.ndarray:
-    """Cut the middle square out of a picture (H, W, C), 7/8 of its shorter side, and scale it to `size`."""
+def middle_crop(picture: np.ndarray, size: int, part: float = CENTER) -> np.ndarray:
+    """Cut the middle square out of a picture (H, W, C), `part` of its shorter side, and scale it to `size`."""
     height, width = picture.shape[:2]
-    side = CENTER * min(height, width)
+    side = part * min(height, width)
     left, top = (width - side) / 2, (height - side) / 2
     return _scale(picture, (left, top, left + side, top + side), size)
 

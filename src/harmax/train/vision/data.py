@@ -16,9 +16,10 @@ from harmax.data.images import Images, class_folder, load_images
 from harmax.data.images.folders import ARCHIVES
 from harmax.train.old_checkpoint import images_digest
 from harmax.train.vision.augment import CROPS, POLICIES, SQUARES, WORLD, AutoAugment, blank, cut, generator
-from harmax.train.vision.model import IGNORED, Preparation
+from harmax.train.vision.model import IGNORED
 from harmax.train.vision.order import Order, Share, evaluation_shares
 from harmax.train.vision.pictures import Pictures, read_pictures
+from harmax.train.vision.preparation import Preparation
 from harmax.train.vision.settings import FOLDER, GENERATED, VisionSpec
 from harmax.train.world import World, send
 

@@ -7,20 +7,20 @@ the usual stem is transformers' own ResNet and does not need harmax.
 # B images, C channels, H rows, W columns, D features, V classes
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from harmax.errors import DamagedError, needs, unknown
-from harmax.files import read_json, write_json
+from harmax.errors import needs, unknown
+from harmax.files import write_json
 from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent
 from harmax.heads import HarmonicHead
 from harmax.heads.scale import check_scale
 from harmax.train.quiet import no_progress_bars
+from harmax.train.vision.preparation import PREPARATION, Preparation, read_preparation
 from harmax.train.vision.settings import ARCHITECTURES, HEADS, VisionSpec
 
 with needs("hf"):
@@ -33,7 +33,6 @@ with needs("hf"):
     from transformers.models.resnet.modeling_resnet import ResNetBasicLayer, ResNetBottleNeckLayer, ResNetConvLayer
 
 IGNORED = -100
-PREPARATION = "preparation.json"
 
 
 class HarmaxResNetConfig(ResNetConfig):
@@ -227,30 +226,6 @@ class ClassificationLoss(nn.Module):
         self.head_loss.compile(*args, **kwargs)
 
 
-class Preparation(NamedTuple):
-    """How pixels become inputs: scaled to 0..1, centered, and divided by the deviation of their channel."""
-
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    size: int
-    """Side length, in pixels."""
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Prepare images (B, C, H, W) with values in 0..1."""
-        return (images - _constant(self.mean, images.device)) / _constant(self.std, images.device)
-
-    def prepare(self, pixels: Tensor) -> Tensor:
-        """Prepare images (B, H, W) or (B, H, W, C), uint8, as in data sets."""
-        colors = pixels if pixels.ndim == 4 else pixels[..., None].expand(*pixels.shape, 3)
-        return self(colors.permute(0, 3, 1, 2).float() / 255)
-
-
-@lru_cache(maxsize=64)
-def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return one number per channel, (C, 1, 1), copied once: each copy would wait for a GPU."""
-    return torch.tensor(values, device=device)[:, None, None]
-
-
 def save_model(
     model: ResNetForImageClassification,
     weights: Mapping[str, Tensor],
@@ -281,9 +256,6 @@ def load_classifier(folder: Path | str) -> tuple[ResNetForImageClassification, P
         raise ValueError(
             f"`folder` must hold a trained classifier (config.json), got {str(folder)!r}; give OUTPUT/model."
         )
-    stored = read_json(path / PREPARATION)
-    if not isinstance(stored, dict) or stored.keys() != set(Preparation._fields):
-        raise DamagedError(f"{path / PREPARATION} must hold {', '.join(Preparation._fields)}; write the model again.")
-    preparation = Preparation(tuple(stored["mean"]), tuple(stored["std"]), stored["size"])
+    preparation = read_preparation(path)
     with no_progress_bars():
         return AutoModelForImageClassification.from_pretrained(path).eval(), preparation

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from harmax.data.images import ClassFolder
 from harmax.errors import DamagedError
-from harmax.train.vision.augment import PICTURES, generator, middle_crop, random_crop
+from harmax.train.vision.augment import CENTER, PICTURES, generator, middle_crop, random_crop
 
 Key = tuple[int, int]
 """A picture's number, and the epoch it is cropped for."""
@@ -29,10 +29,19 @@ class Pictures(Dataset[Sample]):
         size: side length of the squares, in pixels.
         seed: seed of random crops; None: crop the middle.
         flip: whether half of the random crops are mirrored.
+        part: of the shorter side that a square from the middle keeps.
     """
 
-    def __init__(self, folder: ClassFolder, *, size: int, seed: int | None = None, flip: bool = False) -> None:
-        self.folder, self._size, self._seed, self._flip = folder, size, seed, flip
+    def __init__(
+        self,
+        folder: ClassFolder,
+        *,
+        size: int,
+        seed: int | None = None,
+        flip: bool = False,
+        part: float = CENTER,
+    ) -> None:
+        self.folder, self._size, self._seed, self._flip, self._part = folder, size, seed, flip, part
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -49,7 +58,7 @@ class Pictures(Dataset[Sample]):
         except DamagedError as error:
             return str(error)  # an error from another process would hide its message in a traceback
         if self._seed is None:
-            return middle_crop(picture, self._size), label
+            return middle_crop(picture, self._size, self._part), label
         numbers = generator(PICTURES, self._seed, epoch, index)
         return random_crop(picture, self._size, numbers, flip=self._flip), label
 
@@ -89,3 +98,8 @@ def _start(worker: int) -> None:
     """Leave signals to the training process, which still needs pictures for its current step."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def whole_squares(folder: ClassFolder, size: int) -> Pictures:
+    """Return the largest squares in the middle of a person's own pictures: what matters may lie near the border."""
+    return Pictures(folder, size=size, part=1.0)
