@@ -432,7 +432,7 @@ EXPERIMENT = Experiment(
         "quick": replace(MLPS, fractions=(0.2, 0.4, 0.8), mlp_epochs=150),
         "full": FULL,
     },
-    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True, seeds_apart=True),
     measure=measure,
     tables=tables,
     figures=figures,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harmax.analysis import Interval, PairedDifference, explained_variance, share_interval
+from harmax.errors import unknown
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import measures, planes
 from harmax_lab.algorithmic.protocols import Settings, settings
@@ -27,12 +28,14 @@ from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.rules import LEAST_RUNS, LEAST_SEEDS
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations, places
+from harmax_lab.kit.variants import added
 from harmax_lab.paper.readings import FAR_LESS, MOST, OFTEN, PASSED, PERFECT, SEVERE_EPOCHS, SEVERE_FACTOR
-from harmax_lab.tasks import PROTOCOLS, find_task
+from harmax_lab.tasks import PROTOCOLS, find_task, sized
 
-TASK, TRAIN_FRACTION = "modular_addition", 0.8
+TASK, TRAIN_FRACTION, MODULUS, EXPONENT = "modular_addition", 0.8, 31, 2.0
 AUTHORS_EPOCHS = 2000
-WIDTH, BY_CHANCE, RANDOM_EMBEDDINGS = 16, 0.05, 499
+WIDTH, HIDDEN = 16, 100
+BY_CHANCE, RANDOM_EMBEDDINGS = 0.05, 499
 # The range of 20 seeds misses a 21st of the same kind 2 times of 21. So of eight numbers some one lies outside every
 # other time, and three or more do in 3 % (all independent) to 7 % (training and test epochs together) of the cases.
 CHANCE_OUTSIDE = 2
@@ -86,6 +89,24 @@ class CaseSpec(Spec):
     epochs: int = AUTHORS_EPOCHS
     learning_rate: float = 1e-3
     snapshots: int = 24
+    modulus: int = added(MODULUS)
+    train_fraction: float = added(TRAIN_FRACTION)
+    exponent: float = added(EXPONENT)
+    """Of the distance, in the harmonic model."""
+    width: int = added(WIDTH)
+    """Of the embedding."""
+    hidden: int = added(HIDDEN)
+    """Units of the hidden layer."""
+
+    def __post_init__(self) -> None:
+        for protocol in self.protocols:
+            if protocol not in PROTOCOLS:
+                raise ValueError(unknown("protocols", protocol, PROTOCOLS))
+
+    @property
+    def task(self) -> str:
+        """The task, whose name says the modulus where it is not the authors'."""
+        return TASK if self.modulus == MODULUS else sized(TASK, modulus=self.modulus)
 
     def short_of(self, cells: Sequence[Any]) -> str:
         """Say that the runs are shorter than the authors'."""
@@ -108,7 +129,7 @@ class CaseCell(RunCell):
 def cells(spec: CaseSpec) -> list[CaseCell]:
     """List every protocol, case and seed."""
     return [
-        CaseCell(at.protocol, TASK, "mlp", at.case.head, TRAIN_FRACTION, at.seed, at.case.weight_decay)
+        CaseCell(at.protocol, spec.task, "mlp", at.case.head, spec.train_fraction, at.seed, at.case.weight_decay)
         for at in combinations(protocol=spec.protocols, case=CASES.values(), seed=spec.seeds)
     ]
 
@@ -118,7 +139,14 @@ def run_cells(spec: CaseSpec, group: Sequence[CaseCell], context: Context) -> It
 
     def how(cell: CaseCell) -> Settings:
         usual = settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs)
-        return replace(usual, learning_rate=spec.learning_rate, weight_decay=cell.weight_decay)
+        sizes = {"width": spec.width, "hidden": spec.hidden}
+        return replace(
+            usual,
+            learning_rate=spec.learning_rate,
+            weight_decay=cell.weight_decay,
+            exponent=spec.exponent,
+            options=() if sizes == {"width": WIDTH, "hidden": HIDDEN} else tuple(sizes.items()),
+        )
 
     return train(group, how, context, snapshots=spec.snapshots)
 
@@ -138,10 +166,10 @@ def measure(spec: CaseSpec, cell: CaseCell, result: CellResult) -> dict[str, flo
 
 
 @cache
-def residual_by_chance() -> float:
+def residual_by_chance(task: str = TASK, width: int = WIDTH) -> float:
     """Return the circle residual, in the plane, that 95 % of random embeddings of the same size exceed."""
-    structure, generator = find_task(TASK).structure, np.random.default_rng(0)
-    clouds = generator.normal(size=(RANDOM_EMBEDDINGS, len(structure.values), WIDTH))
+    structure, generator = find_task(task).structure, np.random.default_rng(0)
+    clouds = generator.normal(size=(RANDOM_EMBEDDINGS, len(structure.values), width))
     return float(np.quantile([measures.fit(structure, cloud).residual for cloud in clouds], BY_CHANCE))
 
 
@@ -202,7 +230,7 @@ def _judge_loose_circle(results: Results) -> Finding:
     share, residual = (own.metric(name).median() for name in ("explained_variance", "plane_residual"))
     if share is None or residual is None or len(own) < LEAST_SEEDS:
         return Finding(None, f"There are {len(own)} runs.", {})
-    chance = residual_by_chance()
+    chance = residual_by_chance(results.spec.task, results.spec.width)
     return Finding(
         both(below(share, FAR_LESS), below(residual, chance)),
         f"Medians and 95 % intervals: share of the variance {share}; residual of the circle in the plane {residual}. "
@@ -453,7 +481,7 @@ def _draw(results: Results, protocol: str) -> Picture:
                 [0, *reached, reach], [*rising, rising[-1]], where="post", color=color, ls=line
             )
         found = {cell.seed: result for cell, result in own.items()}
-        if share := planes.draw_middle(panels["plane", name], find_task(TASK).structure, found, size=5):
+        if share := planes.draw_middle(panels["plane", name], find_task(results.spec.task).structure, found, size=5):
             known = f"\nauthors' seed: {100 * AUTHORS[name, 'explained_variance']:.0f} %" * authors
             panels["plane", name].set_title(f"{share} of the variance{known}", fontsize=9.5)
     return Picture(
@@ -477,7 +505,7 @@ EXPERIMENT = Experiment(
         "quick": replace(FULL, seeds=(50, 51, 52), epochs=700),
         "full": FULL,
     },
-    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True, seeds_apart=True),
     measure=measure,
     tables=tables,
     figures=figures,

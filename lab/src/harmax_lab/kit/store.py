@@ -2,12 +2,14 @@
 
     <folder>/<experiment>/<spec-hash>/
         config.json  env.json  summary.json
+        figures/<figure>.png  captions.json
         cells/<cell>/curves.safetensors  arrays.safetensors  metrics.json
         cells/<cell>/done                 written last: sizes and digests of the three files above
         cells/<cell>/failed.json          the error of the last attempt, if there is no `done`
         partial/<group>/                  partial state of an unfinished group of cells
 
-A view has only config.json and summary.json. The `source` in its config names the run folder that holds its cells.
+A view has only config.json, summary.json and figures. The `source` in its config names the run folder that holds its
+cells.
 
 Nothing here depends on experiments: specs and cells are dictionaries of plain values.
 """
@@ -24,6 +26,7 @@ import numpy as np
 
 from harmax.errors import DamagedError, needs, unknown
 from harmax.files import digest, from_json, read_json, to_json
+from harmax_lab.kit.notebook_page import run_as_html
 
 CELL_FILES = ("curves.safetensors", "arrays.safetensors", "metrics.json")
 CELL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
@@ -162,6 +165,15 @@ class Run:
         """What summary.json holds; None if the run was never completed."""
         path = self.folder / "summary.json"
         return read_json(path) if path.exists() else None
+
+    @property
+    def figures(self) -> Path:
+        """The folder with the figures of the run; `harmax run` fills it."""
+        return self.folder / "figures"
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook: what is done, the verdicts, and the figures."""
+        return run_as_html(self)
 
     @property
     def environments(self) -> list[dict[str, Any]]:

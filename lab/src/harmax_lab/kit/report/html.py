@@ -13,6 +13,11 @@ from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import Damage, Run, open_runs, spec_hash
+from harmax_lab.kit.variants import as_flags, changes_of, in_words
+
+UNREGISTERED = (
+    "no experiment of this name is registered; register it in the entry-point group harmax.experiments to see it here"
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,18 @@ class Section:
     results: Results[Any, Any] | None = None
     summary: Summary = field(default_factory=lambda: Summary(()))
     pictures: Mapping[str, Picture] = field(default_factory=dict)
+    variant: str = ""
+    """What a user has changed in the settings, such as "exponent=4"; empty for the standard run."""
+
+    @property
+    def id(self) -> str:
+        """The section's name on its page."""
+        return self.experiment.name + (f"-{self.run.folder.name}" if self.variant and self.run else "")
+
+    @property
+    def title(self) -> str:
+        """The experiment's title, and what a variant changes."""
+        return self.experiment.title + (f" (variant: {self.variant})" if self.variant else "")
 
     @property
     def judged(self) -> list[tuple[Claim, Verdict]]:
@@ -47,6 +64,7 @@ class Report:
             "experiments": [
                 {
                     "experiment": section.experiment.name,
+                    "variant": section.variant,
                     "command": section.command,
                     "profile": section.run.profile if section.run else None,
                     "failed": len(section.run.failed) if section.run else 0,
@@ -78,20 +96,25 @@ def write_report(
 def collect(
     experiments: Iterable[Experiment[Any, Any]], folder: Path | str
 ) -> tuple[tuple[Section, ...], tuple[Damage, ...]]:
-    """Judge and draw the best run of each experiment in a folder, and list what could not be used."""
-    runs = open_runs(folder)
-    damaged = list(runs.damaged)
+    """Judge and draw the best run of each experiment in a folder, and list what could not be used.
+
+    Runs with settings of the user's own have sections of their own after that of the standard run.
+    """
+    experiments, runs = list(experiments), open_runs(folder)
+    damaged, known = list(runs.damaged), {experiment.name for experiment in experiments}
+    damaged += [Damage(run.folder, UNREGISTERED) for run in runs if run.experiment not in known]
     sections = []
     for experiment in experiments:
-        candidates = []
+        candidates: dict[str, list[Run]] = {"": []}
         for run in runs.query(experiment=experiment.name):
             try:
                 _check_current(experiment, run)
                 describe_environment(run)
-                candidates.append(run)
+                candidates.setdefault(in_words(changes_of(run)), []).append(run)
             except ValueError as error:  # a DamagedError among them
                 damaged.append(Damage(run.folder, str(error)))
-        sections.append(_section(experiment, max(candidates, key=_worth, default=None)))
+        for variant, own in candidates.items():
+            sections.append(_section(experiment, max(own, key=_worth, default=None), variant))
     return tuple(sections), tuple(damaged)
 
 
@@ -100,7 +123,7 @@ def command_of(run: Run) -> str:
     flag = {"quick": "", "smoke": " --smoke", "full": " --full"}[run.profile]
     seeds = run.config["overrides"].get("seeds")
     chosen = "" if seeds is None else " --seeds " + ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
-    return f"harmax run {run.experiment}{flag}{chosen}"
+    return f"harmax run {run.experiment}{flag}{chosen}{as_flags(changes_of(run))}"
 
 
 def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
@@ -124,14 +147,18 @@ def _worth(run: Run) -> tuple[bool, int, int]:
     return settled, PROFILES.index(run.profile), len(run.done)
 
 
-def _section(experiment: Experiment[Any, Any], run: Run | None) -> Section:
+def _section(experiment: Experiment[Any, Any], run: Run | None, variant: str) -> Section:
     if run is None or not run.done:
-        return Section(experiment, f"harmax run {experiment.name}", run)
+        return Section(
+            experiment, command_of(run) if run and variant else f"harmax run {experiment.name}", run, variant=variant
+        )
     spec = experiment.load_spec(run.config["spec"])
     results = experiment.results(spec, experiment.by_cell(spec, run.results))
     with house_style():
         pictures = experiment.figures(results)
-    return Section(experiment, command_of(run), run, results, experiment.judge(results), pictures)
+    if variant:  # an id on the page is that of one figure
+        pictures = {f"{name}-{run.folder.name}": picture for name, picture in pictures.items()}
+    return Section(experiment, command_of(run), run, results, experiment.judge(results), pictures, variant)
 
 
 def _render(report: Report) -> str:
