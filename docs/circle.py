@@ -3,7 +3,7 @@
     python docs/circle.py                          some minutes on two CPU cores; writes docs/images/circle.gif
     python docs/circle.py --output film.gif        somewhere else
 
-It is `harmax watch modular_addition` with all of the authors' 20 seeds: the matched protocol, 3000 epochs, and of each
+It is `harmax watch modular_addition --epochs 3000`: the matched protocol, all 20 seeds, and of each
 loss the median run.
 """
 

@@ -144,6 +144,39 @@ def test_it_asks_for_nothing_from_outside_and_its_links_lead_somewhere(tmp_path:
     assert len(page.ids) == len(set(page.ids))
 
 
+def test_a_variant_has_a_section_of_its_own_and_leaves_the_standard_run_alone(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    run("demo", folder=tmp_path, profile="full", changes={"level": 7})
+    report = write_report(EXPERIMENTS.values(), tmp_path)
+    assert [section.command for section in report.sections] == [
+        "harmax run demo",
+        "harmax run demo --full --set level=7",
+    ]
+    assert [section.variant for section in report.sections] == ["", "level=7"]
+    text = report.path.read_text()
+    assert "Demo of a &lt; b (variant: level=7)" in text
+    page = Addresses()
+    page.feed(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert {target.removeprefix("#") for target in page.targets} <= set(page.ids)
+    (published,) = write_results(EXPERIMENTS.values(), tmp_path, tmp_path / "results")
+    assert json.loads((published / "summary.json").read_text())["profile"] == "quick"
+
+
+def test_only_a_variant_does_not_count_as_the_standard_run(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path, changes={"level": 7})
+    standard, variant = write_report(EXPERIMENTS.values(), tmp_path).sections
+    assert (standard.run, standard.judged) == (None, [])
+    assert variant.judged[0][1].sentence == "level 7"
+
+
+def test_runs_of_an_experiment_that_nobody_registered_are_named(tmp_path: Path) -> None:
+    own = run(replace(DEMO, name="own"), folder=tmp_path)
+    report = write_report(EXPERIMENTS.values(), tmp_path)
+    assert [damage.path for damage in report.damaged] == [own.folder]
+    assert "entry-point group harmax.experiments" in report.path.read_text()
+
+
 def test_full_runs_are_not_called_short(tmp_path: Path) -> None:
     assert "a short profile" not in write_report(EXPERIMENTS.values(), tmp_path).path.read_text()
     run("demo", folder=tmp_path, profile="full")

@@ -134,9 +134,9 @@ class Analyze:
                 found = {seed: run.read(cell.name) for seed, cell in seeds.items()}
                 watched.append(Watched((model, head), found, median_seed(found)))
             task = task_of(next(iter(own["linear"].values())))
+        film(task, watched, output, f"{protocol} protocol, {describe_runs(watched)}")
         for side in watched:
             print(f"{MODEL_STYLES[side.arm].label}: {side.sentence}", file=sys.stderr)
-        film(task, watched, output, f"{protocol} protocol, {describe_runs(watched)}")
 
     def _by_seed(self, cells: list[RunCell], protocol: str, model: str, head: str) -> dict[int, RunCell]:
         wanted = (protocol, model, head)

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from harmax.analysis import project
-from harmax.cli.usage import UsageError, checking_usage
+from harmax.cli.usage import checking_usage
 from harmax.environment import choose_device, cores
 from harmax.errors import unknown
 from harmax.figures import house_style
@@ -40,9 +40,10 @@ class Watch:
     """modular_addition, lattice, equivalence, genealogy or permutation."""
     output: Path | None = None
     """The film: a .gif, an .mp4 (with ffmpeg), or a .png of the last frame. Default: TASK.gif here."""
-    runs: int = 10
-    """Runs of each loss, with the first of the authors' 20 seeds."""
-    epochs: int = 3000
+    runs: int = anchors.RUNS
+    """Runs of each loss, with the first of the authors' 20 seeds. They train as one, so that 20 take little longer
+    than one."""
+    epochs: int = 2000
     """Epochs of each run."""
     protocol: str = "matched"
     """matched: both models alike and no leak. authors: as in the authors' code."""
@@ -83,23 +84,21 @@ class Watch:
             if value not in known:
                 raise ValueError(unknown(name, value, known))
         if not 1 <= self.runs <= anchors.RUNS:
-            raise ValueError(f"`--runs` must be between 1 and {anchors.RUNS}, got {self.runs}; 10 is usual.")
+            raise ValueError(f"`--runs` must be between 1 and {anchors.RUNS}, got {self.runs}; leave it out for all.")
         if self.epochs < 1:
-            raise ValueError(f"`--epochs` must be at least 1, got {self.epochs}; 3000 is usual.")
+            raise ValueError(f"`--epochs` must be at least 1, got {self.epochs}; 2000 is usual.")
         check_output(output)
 
 
 def film(task: Task, watched: Sequence[Watched], output: Path, note: str) -> None:
     """Draw the median runs and write the film; print its path."""
     results = {side.arm: side.result for side in watched}
-    epochs = next(iter(results.values())).arrays["snapshot_epoch"].tolist()
-    print(f"drawing {len(frames_of(epochs))} frames", file=sys.stderr, flush=True)
-    try:
-        with house_style():
-            frames = list(draw_frames(task, results, note))
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    write_film(output, frames)
+    count = len(frames_of(watched[0].result.arrays["snapshot_epoch"].tolist()))
+    with checking_usage(), house_style():
+        frames = draw_frames(task, results, note)
+        print(f"drawing {count} frames", file=sys.stderr, flush=True)
+        drawn = list(frames)
+    write_film(output, drawn)
     print(output)
 
 

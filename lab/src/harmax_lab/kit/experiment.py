@@ -17,7 +17,7 @@ from harmax_lab.kit.claims import Claim, Verdict, conclude
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Run, american, spec_hash
 from harmax_lab.kit.tables import Table
-from harmax_lab.kit.variants import stored, with_changes
+from harmax_lab.kit.variants import in_words, stored, with_changes
 
 PROFILES = ("smoke", "quick", "full")  # from least to most thorough
 
@@ -170,6 +170,13 @@ class Experiment(Generic[S, C]):
         spec = self.profiles[profile]
         if changes:
             spec = with_changes(self.name, spec, changes)
+            try:
+                self.work.cells(spec)
+            except (LookupError, TypeError, ArithmeticError) as error:
+                raise ValueError(
+                    f"`{self.name}` cannot be run with {in_words(changes)}: {type(error).__name__} {error}; set values "
+                    "like those of its profiles."
+                ) from error
         if seeds is None:
             return spec
         chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
