@@ -147,6 +147,12 @@ def test_a_changed_setting_has_a_folder_of_its_own_and_says_what_was_changed(tmp
     assert np.array_equal(
         variant.results["group=a,seed=0"].arrays["x"], 3 * usual.results["group=a,seed=0"].arrays["x"]
     )
+    assert run(demo([]), folder=tmp_path, changes={"scale": 1}).folder == usual.folder
+    early = run(demo([]), folder=tmp_path, changes={"scale": 0.1}, seeds=1)
+    assert (early.profile, early.config["overrides"]) == ("quick", {"seeds": [0], "scale": 0.1})
+    smoke = run(demo([]), folder=tmp_path, smoke=True)
+    assert smoke.folder == early.folder
+    assert (smoke.profile, smoke.config["overrides"]) == ("smoke", {})
     with pytest.raises(ValueError, match="no setting 'scal'; did you mean 'scale'"):
         run(demo([]), folder=tmp_path, changes={"scal": 3})
 

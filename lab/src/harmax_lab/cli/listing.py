@@ -10,7 +10,7 @@ from harmax.cli.usage import checking_usage, print_json
 from harmax_lab.experiments import all_experiments
 from harmax_lab.kit.durations import Duration, Key, durations
 from harmax_lab.kit.experiment import PROFILES, Experiment
-from harmax_lab.kit.store import Runs, open_runs
+from harmax_lab.kit.store import readable_runs
 from harmax_lab.kit.variants import changes_of, in_words
 
 MARKS = "abcdefgh"
@@ -31,9 +31,8 @@ class List:
         with checking_usage():
             known = all_experiments()
         times = durations(self.folder)
-        runs = open_runs(self.folder) if self.folder.is_dir() else Runs(())
         own: dict[str, dict[str, None]] = {}
-        for run in runs:
+        for run in readable_runs(self.folder):
             if changes := changes_of(run):
                 own.setdefault(run.experiment, {})[f"{in_words(changes)} ({run.profile})"] = None
         if self.json:

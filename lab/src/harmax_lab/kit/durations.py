@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harmax.errors import DamagedError
-from harmax_lab.kit.store import open_runs
+from harmax.files import read_json
+from harmax_lab.kit.store import readable_runs
 
 Key = tuple[str, str]
 
@@ -35,15 +36,14 @@ def durations(folder: Path) -> Mapping[Key, Duration]:
     A run counts if all its cells are finished and none of its settings was changed.
     """
     found = dict(committed())
-    if not folder.is_dir():
-        return found
-    for run in open_runs(folder):
-        if run.source is not None or run.config["overrides"] or run.pending or run.damaged:
+    for run in readable_runs(folder):
+        if run.source is not None or run.config["overrides"]:
             continue
         try:
-            found[run.experiment, run.profile] = Duration(run.seconds, f"here, in {folder}")
-        except (DamagedError, KeyError, TypeError):
-            continue  # the report names damaged files; a list of experiments can do without a time
+            seconds = sum(float(read_json(run.cell_folder(name) / "done")["seconds"]) for name in run.cells)
+        except (DamagedError, KeyError, TypeError, ValueError):
+            continue  # a cell is missing, or damaged, which the report says
+        found[run.experiment, run.profile] = Duration(seconds, f"here, in {folder}")
     return found
 
 

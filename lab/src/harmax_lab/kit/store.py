@@ -17,6 +17,7 @@ Nothing here depends on experiments: specs and cells are dictionaries of plain v
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -240,6 +241,13 @@ def open_runs(folder: Path | str = "runs") -> Runs:
             if run.source is None:  # a view would list the cells of its source a second time
                 damaged.extend(run.damaged)
     return Runs(tuple(runs), tuple(damaged))
+
+
+def readable_runs(folder: Path) -> Iterator[Run]:
+    """Yield the runs of a folder, which may not exist, without a look at their cells: cheap for runs of any size."""
+    for path in filter(is_started, sorted(folder.glob("[!.]*/[!.]*/"))):
+        with suppress(DamagedError):
+            yield Run.open(path)
 
 
 def is_started(folder: Path) -> bool:

@@ -31,7 +31,12 @@ class RunWriter(Run):
         if not is_started(folder):
             write_json(folder / "config.json", config)
         try:
-            super().__init__(folder, read_config(folder))
+            found = read_config(folder)
+            if found["overrides"] and not config["overrides"]:
+                # Somebody's own settings were those of a profile, as it turns out: the run is the profile's.
+                found = {**found, "profile": config["profile"], "overrides": {}}
+                write_json(folder / "config.json", found)
+            super().__init__(folder, found)
             if set(self.cells) != set(config["cells"]):
                 raise DamagedError("config.json lists other cells than the experiment has")
         except DamagedError as error:

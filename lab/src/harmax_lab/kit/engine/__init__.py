@@ -80,7 +80,9 @@ def run(
     profile = "smoke" if smoke else profile or "quick"
     place = device_for(experiment, device, engine)
     spec = experiment.resolve(profile, seeds, changes)
-    overrides = {name: getattr(spec, name) for name in (*(() if seeds is None else ("seeds",)), *(changes or ()))}
+    usual, given = experiment.resolve(profile), ("seeds",) * (seeds is not None)
+    own = [name for name in changes or () if getattr(spec, name) != getattr(usual, name)]
+    overrides = {name: getattr(spec, name) for name in (*given, *own)}
     trained = experiment.source or experiment
     result = _open(trained, folder, profile, spec, overrides)
     report = progress or (lambda event: None)
