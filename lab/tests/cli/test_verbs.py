@@ -98,6 +98,17 @@ def test_experiments_of_other_packages_are_listed_and_run(
         assert message in capsys.readouterr().err
 
 
+def test_a_place_that_several_experiments_show_names_them(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        EXPERIMENTS, "third", replace(EXPERIMENTS["toy_cases"], name="third", figure="Fig. 1 c; Sec. 9")
+    )
+    assert main(["run", "fig 1"]) == 2
+    message = capsys.readouterr().err
+    assert "2 experiments show 'fig 1' of the paper: toy_cases (Fig. 1 b, c); third (Fig. 1 c; Sec. 9)" in message
+    found = {place: experiments.find_experiment(place).name for place in ("Fig. 1 b", "Section 9", "9")}
+    assert found == {"Fig. 1 b": "toy_cases", "Section 9": "third", "9": "third"}
+
+
 def test_a_run_draws_its_figures(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = EXPERIMENTS["toy_cases"]
     monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(tiny, figures=EXPERIMENT.figures))

@@ -35,8 +35,8 @@ def test_the_run_that_passes_at_the_median_time_is_shown() -> None:
     assert median_seed(runs) == 3
     assert median_seed({seed: run for seed, run in runs.items() if seed != 1}) == 5  # the earlier one of two
     sentence = Watched(("mlp", "harmonic"), runs, 3).sentence
-    assert "median of 5 runs is seed 3, which passes at epoch 61 0.9 in test" in sentence
-    assert "2 of 5 runs never pass" in sentence
+    assert "median of 5 runs is seed 3, which passes 0.9 in test at epoch 61" in sentence
+    assert "3 of the runs pass" in sentence
 
 
 def test_one_command_trains_prints_the_numbers_and_writes_a_film(

@@ -50,14 +50,11 @@ class Watched(NamedTuple):
     def sentence(self) -> str:
         """Say which run is shown, and why."""
         passed = {seed: measures.grokking(result)["test_epoch"] for seed, result in self.runs.items()}
-        never = sum(np.isinf(epoch) for epoch in passed.values())
-        when = "never passes" if np.isinf(passed[self.seed]) else f"passes at epoch {passed[self.seed] + 1:.0f}"
-        end = measures.last_embedding(self.result)
+        end, own = measures.last_embedding(self.result), passed[self.seed]
+        when = "never passes 0.9 in test" if np.isinf(own) else f"passes 0.9 in test at epoch {own + 1:.0f}"
         share = "" if end is None else f"; two components have {100 * explained_variance(end):.1f} % of its variance"
-        return (
-            f"median of {len(passed)} runs is seed {self.seed}, which {when} 0.9 in test{share}; "
-            f"{never} of {len(passed)} runs never pass"
-        )
+        count = sum(np.isfinite(epoch) for epoch in passed.values())
+        return f"median of {len(passed)} runs is seed {self.seed}, which {when}{share}; {count} of the runs pass"
 
 
 def describe_runs(watched: Sequence[Watched]) -> str:

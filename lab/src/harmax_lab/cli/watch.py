@@ -43,7 +43,7 @@ class Watch:
     runs: int = anchors.RUNS
     """Runs of each loss, with the first of the authors' 20 seeds. They train as one, so that 20 take little longer
     than one."""
-    epochs: int = 2000
+    epochs: int = 1500
     """Epochs of each run."""
     protocol: str = "matched"
     """matched: both models alike and no leak. authors: as in the authors' code."""
@@ -86,7 +86,7 @@ class Watch:
         if not 1 <= self.runs <= anchors.RUNS:
             raise ValueError(f"`--runs` must be between 1 and {anchors.RUNS}, got {self.runs}; leave it out for all.")
         if self.epochs < 1:
-            raise ValueError(f"`--epochs` must be at least 1, got {self.epochs}; 2000 is usual.")
+            raise ValueError(f"`--epochs` must be at least 1, got {self.epochs}; 1500 is usual.")
         check_output(output)
 
 
