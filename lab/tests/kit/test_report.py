@@ -167,7 +167,9 @@ def test_only_a_variant_does_not_count_as_the_standard_run(tmp_path: Path) -> No
     run("demo", folder=tmp_path, changes={"level": 7})
     standard, variant = write_report(EXPERIMENTS.values(), tmp_path).sections
     assert (standard.run, standard.judged) == (None, [])
-    assert variant.judged[0][1].sentence == "level 7"
+    verdict = variant.judged[0][1]
+    assert verdict.verdict == "not decided"
+    assert verdict.sentence == "Settings of your own (level=7) decide no claim. With them it holds: level 7"
 
 
 def test_runs_of_an_experiment_that_nobody_registered_are_named(tmp_path: Path) -> None:

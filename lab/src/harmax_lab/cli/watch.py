@@ -154,7 +154,16 @@ class Progress:
             )
 
     def _table(self) -> Table:
-        table = Table("", "epoch", "test accuracy", "", "variance in two components", "", title="medians over the runs")
+        table = Table(
+            "",
+            "epoch",
+            "test accuracy",
+            "",
+            "variance in two components",
+            "",
+            title="medians over the runs",
+            title_justify="left",
+        )
         for arm, glances in sorted(self._curves.items(), key=lambda entry: entry[0] != ("mlp", "linear")):
             last, label = glances[-1], MODEL_STYLES[arm]
             table.add_row(

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from harmax.figures import Picture
-from harmax_lab.kit.claims import Claim, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Verdict, conclude, of_variant
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Run, american, spec_hash
 from harmax_lab.kit.tables import Table
@@ -209,10 +209,14 @@ class Experiment(Generic[S, C]):
             found = {cell: _join(result, self.measure(spec, cell, result)) for cell, result in found.items()}
         return Results(spec, found, self.work.cells(spec))
 
-    def judge(self, results: Results[S, C]) -> Summary:
-        """Judge every claim, and make the tables. Tables without rows are left out."""
+    def judge(self, results: Results[S, C], variant: str = "") -> Summary:
+        """Judge every claim, and make the tables. Tables without rows are left out.
+
+        `variant` says what a user has changed in the settings. Such a run decides no claim.
+        """
         tables = tuple(table for table in self.tables(results) if table.rows)
-        return Summary(tuple(conclude(claim, results) for claim in self.claims), tables)
+        verdicts = (conclude(claim, results) for claim in self.claims)
+        return Summary(tuple(of_variant(one, variant) if variant else one for one in verdicts), tables)
 
     def summarize(self, spec: S, found: Mapping[C, CellResult]) -> Summary:
         """Measure and judge finished cells."""

@@ -13,7 +13,7 @@ from harmax_lab.kit.engine import local, ray
 from harmax_lab.kit.engine.ledger import Event, Ledger
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.store import Run
-from harmax_lab.kit.variants import stored
+from harmax_lab.kit.variants import changes_of, in_words, stored
 from harmax_lab.kit.writer import RunWriter
 
 
@@ -108,7 +108,7 @@ def _judge(experiment: Experiment[Any, Any], run: RunWriter, figures: bool) -> N
     """Store the summary of a run, and its figures."""
     spec = experiment.load_spec(run.config["spec"])
     results = experiment.results(spec, experiment.by_cell(spec, run.results))
-    run.write_summary(experiment.summary_of(run, experiment.judge(results)))
+    run.write_summary(experiment.summary_of(run, experiment.judge(results, in_words(changes_of(run)))))
     if figures and results:
         with house_style():
             pictures = experiment.figures(results)

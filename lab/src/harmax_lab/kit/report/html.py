@@ -158,7 +158,7 @@ def _section(experiment: Experiment[Any, Any], run: Run | None, variant: str) ->
         pictures = experiment.figures(results)
     if variant:  # an id on the page is that of one figure
         pictures = {f"{name}-{run.folder.name}": picture for name, picture in pictures.items()}
-    return Section(experiment, command_of(run), run, results, experiment.judge(results), pictures, variant)
+    return Section(experiment, command_of(run), run, results, experiment.judge(results, variant), pictures, variant)
 
 
 def _render(report: Report) -> str:
