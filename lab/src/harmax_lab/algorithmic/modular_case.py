@@ -15,26 +15,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harmax.analysis import Interval, PairedDifference, explained_variance, share_interval
-from harmax.errors import unknown
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import measures, planes
+from harmax_lab.algorithmic.case_spec import HIDDEN, TASK, WIDTH, CaseSpec
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import RunCell, task_of, train
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Context, Experiment, Spec, Work
+from harmax_lab.kit.experiment import Context, Experiment, Work
 from harmax_lab.kit.judges import Judge, below, both, listed, opposite, percent, share_reaches
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.rules import LEAST_RUNS, LEAST_SEEDS
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations, places
-from harmax_lab.kit.variants import added
 from harmax_lab.paper.readings import FAR_LESS, MOST, OFTEN, PASSED, PERFECT, SEVERE_EPOCHS, SEVERE_FACTOR
-from harmax_lab.tasks import PROTOCOLS, find_task, sized
+from harmax_lab.tasks import PROTOCOLS, find_task
 
-TASK, TRAIN_FRACTION, MODULUS, EXPONENT = "modular_addition", 0.8, 31, 2.0
-AUTHORS_EPOCHS = 2000
-WIDTH, HIDDEN = 16, 100
 BY_CHANCE, RANDOM_EMBEDDINGS = 0.05, 499
 # The range of 20 seeds misses a 21st of the same kind 2 times of 21. So of eight numbers some one lies outside every
 # other time, and three or more do in 3 % (all independent) to 7 % (training and test epochs together) of the cases.
@@ -79,39 +75,6 @@ COLUMNS = {
     "plane_residual": "circle residual, in the plane",
 }
 EPOCHS = ("train_epoch", "test_epoch", "wait")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CaseSpec(Spec):
-    """Settings of the case study; the defaults are the authors'."""
-
-    protocols: tuple[str, ...] = PROTOCOLS
-    epochs: int = AUTHORS_EPOCHS
-    learning_rate: float = 1e-3
-    snapshots: int = 24
-    modulus: int = added(MODULUS)
-    train_fraction: float = added(TRAIN_FRACTION)
-    exponent: float = added(EXPONENT)
-    """Of the distance, in the harmonic model."""
-    width: int = added(WIDTH)
-    """Of the embedding."""
-    hidden: int = added(HIDDEN)
-    """Units of the hidden layer."""
-
-    def __post_init__(self) -> None:
-        for protocol in self.protocols:
-            if protocol not in PROTOCOLS:
-                raise ValueError(unknown("protocols", protocol, PROTOCOLS))
-
-    @property
-    def task(self) -> str:
-        """The task, whose name says the modulus where it is not the authors'."""
-        return TASK if self.modulus == MODULUS else sized(TASK, modulus=self.modulus)
-
-    def short_of(self, cells: Sequence[Any]) -> str:
-        """Say that the runs are shorter than the authors'."""
-        short = self.epochs < AUTHORS_EPOCHS
-        return f"Only {self.epochs} of the authors' {AUTHORS_EPOCHS} epochs were run." if short else ""
 
 
 @dataclass(frozen=True)

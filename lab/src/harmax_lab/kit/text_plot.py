@@ -12,8 +12,8 @@ ASPECT = 2.1  # a character is so much higher than wide
 def labels_in_plane(places_K2: np.ndarray, labels: Sequence[str], *, width: int = 46, height: int = 19) -> list[str]:
     """Write labels where they belong in a plane; one that would cover another is put beside it, or left out.
 
-    >>> print("|".join(labels_in_plane(np.array([[-1, 0], [1, 0], [0, 1], [0, -1]]), "0123", width=9, height=3)))
-        2    |0       1|    3
+    >>> labels_in_plane(np.array([[-1, 0], [1, 0], [0, 1], [0, -1]]), "0123", width=9, height=3)
+    ['    2    ', '  0   1  ', '    3    ']
     """
     scale = np.minimum((width - max(map(len, labels))) / ASPECT, height - 1) / 2
     centered = places_K2 - (places_K2.min(0) + places_K2.max(0)) / 2
