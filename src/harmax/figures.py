@@ -3,6 +3,8 @@
 A head has the same color, line and name in every figure. matplotlib is imported on first use.
 """
 
+import base64
+import html
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,6 +74,15 @@ class Picture:
 
     figure: "Figure"
     caption: str
+
+    def _repr_png_(self) -> bytes:
+        """Show the figure in a notebook."""
+        return to_png(self.figure)
+
+    def _repr_html_(self) -> str:
+        """Show the figure and its caption in a notebook."""
+        picture, caption = base64.b64encode(to_png(self.figure)).decode(), html.escape(self.caption)
+        return f'<img style="max-width:100%" alt="{caption}" src="data:image/png;base64,{picture}">\n<p>{caption}</p>'
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from typing import Any
 
 from harmax.errors import unknown
+from harmax.plugins import plugins
 from harmax_lab.algorithmic import (
     cosets,
     data_efficiency,
@@ -14,6 +15,8 @@ from harmax_lab.algorithmic import (
 )
 from harmax_lab.kit import engine
 from harmax_lab.kit.experiment import Experiment
+from harmax_lab.kit.notebook import showing_progress
+from harmax_lab.kit.places import places_in, shows
 from harmax_lab.kit.store import Run
 from harmax_lab.language import gpt2, language_sweep, layers, parallelograms, probes
 from harmax_lab.studies import ablation, authors_losses, confounds, exponents, rivals
@@ -47,16 +50,57 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "probes": probes.EXPERIMENT,
 }
 
-__all__ = ["EXPERIMENTS", "find_experiment", "run"]
+__all__ = ["EXPERIMENTS", "all_experiments", "find_experiment", "run"]
+
+
+def all_experiments() -> dict[str, Experiment[Any, Any]]:
+    """Return our experiments, and after them those that installed packages register in the group `harmax.experiments`.
+
+    An entry point names an `Experiment`, or a sequence of them.
+    """
+    found = dict(EXPERIMENTS)
+    for entry, given in plugins("experiments").items():
+        for experiment in (given,) if isinstance(given, Experiment) else given:
+            if not isinstance(experiment, Experiment):
+                raise ValueError(
+                    f"the entry point `{entry}` of harmax.experiments must name an Experiment or a sequence of them, "
+                    f"got {type(experiment).__name__}; correct the package that registers it."
+                )
+            if experiment.name in found:
+                raise ValueError(
+                    f"the entry point `{entry}` of harmax.experiments must have a name of its own, got "
+                    f"{experiment.name!r}, which there is already; rename that experiment."
+                )
+            found[experiment.name] = experiment
+    return found
 
 
 def find_experiment(name: str) -> Experiment[Any, Any]:
-    """Return the experiment of that name; the error for a name that does not exist lists those that are near."""
-    if name not in EXPERIMENTS:
-        raise ValueError(unknown("experiment", name, EXPERIMENTS))
-    return EXPERIMENTS[name]
+    """Return the experiment of that name, or the one that shows a figure, table or section of the paper.
+
+    >>> find_experiment("Fig. 1 b").name, find_experiment("section 3.5").name
+    ('toy_cases', 'modular_case')
+    """
+    known = all_experiments()
+    if name in known:
+        return known[name]
+    wanted = places_in(f"Sec. {name}" if name[:1].isdecimal() else name)
+    if not wanted:
+        raise ValueError(unknown("experiment", name, known))
+    found = [experiment for experiment in known.values() if shows(experiment, wanted)]
+    if not found:
+        raise ValueError(f"no experiment shows {name!r} of the paper; `harmax list` says what each one shows.")
+    if len(found) > 1:
+        named = "; ".join(f"{experiment.name} ({experiment.figure})" for experiment in found)
+        raise ValueError(f"{len(found)} experiments show {name!r} of the paper: {named}. Name one of them.")
+    return found[0]
 
 
 def run(experiment: str | Experiment[Any, Any], **options: Any) -> Run:
-    """Run an experiment, by its name or an `Experiment` of your own; `harmax_lab.kit.engine.run` has the options."""
-    return engine.run(find_experiment(experiment) if isinstance(experiment, str) else experiment, **options)
+    """Run an experiment, by its name, its place in the paper, or an `Experiment` of your own.
+
+    `harmax_lab.kit.engine.run` has the options. In a notebook, progress is shown in the cell.
+    """
+    with showing_progress(options.pop("progress", None)) as progress:
+        chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
+        return engine.run(chosen, progress=progress, **options)

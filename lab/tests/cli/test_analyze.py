@@ -18,6 +18,7 @@ from harmax_lab.kit.store import CellResult, Run
 from harmax_lab.kit.writer import RunWriter
 from planted_structures import diverged, plant
 
+MODELS = {"mlp": "MLP", "transformer": "transformer"}
 Capture = pytest.CaptureFixture[str]
 SOURCE = runs.EXPERIMENT
 SPEC = replace(SOURCE.profiles["quick"], seeds=(0, 52), tasks=("lattice", "modular_addition", "permutation"))
@@ -107,6 +108,7 @@ def test_a_film_has_a_frame_a_snapshot_and_they_differ(
     printed = capsys.readouterr()
     assert printed.out == f"{output}\n"
     assert "drawing 5 frames" in printed.err
+    assert f"standard {MODELS[model]}: median of 2 runs is seed" in printed.err
     with Image.open(output) as image:
         assert image.n_frames == 5
         assert image.info["loop"] == 0
@@ -120,7 +122,7 @@ def test_a_film_has_a_frame_a_snapshot_and_they_differ(
 
 def test_the_axes_of_a_film_do_not_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[np.ndarray] = []
-    monkeypatch.setattr(film.planes, "draw_tokens", lambda axes, xy, look, **options: drawn.append(xy))
+    monkeypatch.setattr(film, "draw_bubbles", lambda axes, xy, *rest: drawn.append(xy))
     cell = next(cell for cell in SOURCE.work.cells(SPEC) if cell.task == "lattice" and cell.arm == ("mlp", "harmonic"))
     result = plant([cell], clean)[cell]
     x, y = task_of(cell).structure.values.T
@@ -147,7 +149,7 @@ def test_the_axes_of_a_film_do_not_turn(monkeypatch: pytest.MonkeyPatch) -> None
         (["--profile", "ful"], "did you mean 'full'?"),
         (["--profile", "full"], "make one with `harmax run algorithmic --full`"),
         (["--seed", "7"], "`--seed` must be one that has finished, 0, 52, got 7"),
-        (["--animate", "film.mp4", "--task", "lattice"], "`--animate` must end in .gif, got 'film.mp4'"),
+        (["--animate", "film.avi", "--task", "lattice"], "`--animate` must end in .gif, .png or .mp4, got 'film.avi'"),
         (["--animate", "film.gif"], "`--animate` must come with `--task`"),
         (["--animate", "film.gif", "--task", "lattice", "--json"], "must not come together"),
         (
@@ -195,7 +197,7 @@ def test_a_film_of_half_a_pair_is_refused(tmp_path: Path, capsys: Capture) -> No
     standard = [cell for cell in SOURCE.work.cells(SPEC) if cell.task == "lattice" and cell.arm == ("mlp", "linear")]
     store(tmp_path, "quick", plant(standard[:1], clean))
     assert main(["analyze", "--folder", str(tmp_path), "--task", "lattice", "--animate", str(tmp_path / "a.gif")]) == 2
-    assert "got 1 finished runs and no pair" in capsys.readouterr().err
+    assert "must find a standard and a harmonic mlp" in capsys.readouterr().err
 
 
 def test_the_audit_needs_no_runs_and_says_how_much_leaks(capsys: Capture) -> None:

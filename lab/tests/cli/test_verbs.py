@@ -1,6 +1,7 @@
 """The command line: what it prints where, and its exit status."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from harmax.cli.main import main
+from harmax_lab import experiments
 from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.experiment import view
 from harmax_lab.toy.toy_cases import EXPERIMENT, ToySpec
@@ -31,7 +33,7 @@ def only_a_tiny_toy(monkeypatch: pytest.MonkeyPatch) -> None:
         "quick": ToySpec(steps=3, grid_size=5, cases=(1,)),
         "full": ToySpec(steps=4, grid_size=5, cases=(1,)),
     }
-    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(EXPERIMENT, profiles=tiny))
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(EXPERIMENT, profiles=tiny, figures=lambda results: {}))
 
 
 def break_head(monkeypatch: pytest.MonkeyPatch, arm: str, error: BaseException) -> None:
@@ -50,8 +52,72 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_list(capsys: Capture) -> None:
-    assert main(["list"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"toy_cases  Fig. 1 b, c  {EXPERIMENT.title}"]
+    assert main(["list", "--folder", "nowhere"]) == 0
+    head, line, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["smoke", "quick", "full"]
+    assert line.startswith("toy_cases  Fig. 1 b, c ")
+    assert line.endswith(f"  {EXPERIMENT.title}")
+
+
+def test_list_shows_measured_times_and_variants(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["run", "toy_cases", "--folder", str(tmp_path)]) == 0
+    assert main(["run", "Fig. 1 b", "--set", "exponent=4", "--folder", str(tmp_path)]) == 0
+    configs = {path: json.loads(path.read_text()) for path in tmp_path.rglob("config.json")}
+    (usual,) = (path for path, config in configs.items() if not config["overrides"])
+    done = next(usual.parent.rglob("done"))
+    stored = json.loads(done.read_text())
+    done.write_text(json.dumps({**stored, "seconds": 7200}))
+    assert "toy_cases (quick, variant exponent=4.0): 3 of 3 cells done" in capsys.readouterr().out
+    assert main(["list", "--folder", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"toy_cases  Fig\. 1 b, c  .*2\.0 h [a-z] +\S+( [a-z])?  Two toy cases", printed), printed
+    assert f"measured here, in {tmp_path}" in printed
+    assert "your variant: exponent=4.0 (quick)" in printed
+    assert main(["list", "--json", "--folder", str(tmp_path)]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["durations"]["quick"]["seconds"] > 7200
+    assert entry["variants"] == ["exponent=4.0 (quick)"]
+
+
+def test_experiments_of_other_packages_are_listed_and_run(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = replace(EXPERIMENTS["toy_cases"], name="mine", figure="Fig. 30")
+    monkeypatch.setattr(experiments, "plugins", lambda group: {"package": [outside]} if group == "experiments" else {})
+    assert main(["list", "--folder", str(tmp_path)]) == 0
+    assert "\nmine " in capsys.readouterr().out
+    assert main(["run", "Fig. 30", "--smoke", "--folder", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("mine (smoke): 3 of 3 cells done")
+    assert main(["report", "--folder", str(tmp_path), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [entry["experiment"] for entry in report["experiments"]] == ["toy_cases", "mine"]
+    assert report["damaged"] == []
+    for given, message in ((replace(outside, name="toy_cases"), "which there is already"), ([3], "got int")):
+        monkeypatch.setattr(experiments, "plugins", lambda group, given=given: {"package": given})
+        assert main(["list"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_place_that_several_experiments_show_names_them(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        EXPERIMENTS, "third", replace(EXPERIMENTS["toy_cases"], name="third", figure="Fig. 1 c; Sec. 9")
+    )
+    assert main(["run", "fig 1"]) == 2
+    message = capsys.readouterr().err
+    assert "2 experiments show 'fig 1' of the paper: toy_cases (Fig. 1 b, c); third (Fig. 1 c; Sec. 9)" in message
+    found = {place: experiments.find_experiment(place).name for place in ("Fig. 1 b", "Section 9", "9")}
+    assert found == {"Fig. 1 b": "toy_cases", "Section 9": "third", "9": "third"}
+
+
+def test_a_run_draws_its_figures(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = EXPERIMENTS["toy_cases"]
+    monkeypatch.setitem(EXPERIMENTS, "toy_cases", replace(tiny, figures=EXPERIMENT.figures))
+    assert main(["run", "toy_cases", "--smoke", "--folder", str(tmp_path)]) == 0
+    (figures,) = tmp_path.glob("toy_cases/*/figures")
+    assert sorted(path.stem for path in figures.glob("*.png")) == list(
+        json.loads((figures / "captions.json").read_text())
+    )
+    assert f"in {figures}" in capsys.readouterr().out
 
 
 def test_list_json(capsys: Capture) -> None:
@@ -74,8 +140,10 @@ def add_view(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_list_says_whose_runs_a_view_reads(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     add_view(monkeypatch)
-    assert main(["list"]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "toy_view   Fig. 9       Another look (reads toy_cases)"
+    assert main(["list", "--folder", "nowhere"]) == 0
+    assert re.fullmatch(
+        r"toy_view   Fig\. 9 [ -]+  Another look \(reads toy_cases\)", capsys.readouterr().out.splitlines()[2]
+    )
 
 
 def test_reproduce_trains_once_for_a_view_and_tries_a_failure_once(
@@ -141,6 +209,13 @@ def test_seeds(tmp_path: Path, capsys: Capture, text: str, seeds: list[int]) -> 
         (["run", "toy_cases", "--device", "abacus"], "`device` must be one that this machine has (cpu"),
         (["reproduce", "--device", "abacus"], "`device` must be one that this machine has (cpu"),
         (["report"], "must be a folder of runs"),
+        (["run", "toy_cases", "--set", "exponnt=4"], "did you mean 'exponent'?"),
+        (["run", "toy_cases", "--set", "exponent"], "`--set` must be FIELD=VALUE"),
+        (["run", "toy_cases", "--set", "steps=many"], "`steps` must be a whole number, got 'many'"),
+        (["run", "toy_cases", "--set", "steps=1", "--set", "steps=2"], "`--set` must name each field once"),
+        (["run", "toy_cases", "--set", "seeds=3"], "use `--seeds`"),
+        (["run", "toy_cases", "--set", "cases=9"], "`toy_cases` cannot be run with cases=9"),
+        (["run", "Fig. 99"], "no experiment shows 'Fig. 99'"),
     ],
 )
 def test_bad_usage_is_one_line_and_status_2(

@@ -160,7 +160,9 @@ def test_several_ensembles_give_what_each_gives_alone_and_progress_shows_a_bar_a
 
 
 def test_processes_give_what_one_gives(alone: list[tuple[Job, History]]) -> None:
-    train_all(alone, workers=2)
+    looked: list[int] = []
+    train_all(alone, workers=2, look=lambda number, status: looked.append(number))
+    assert set(looked) == {0, 1}
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -13,6 +13,7 @@ import pytest
 from demo import DemoCell, DemoSpec, Hook, demo
 from harmax import environment
 from harmax.errors import MissingExtraError
+from harmax.figures import Picture, new_figure
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.engine import ENGINES, Event
@@ -53,6 +54,83 @@ def test_finished_cells_are_not_computed_again(tmp_path: Path) -> None:
     assert len(calls) == 4
     run(demo(calls), folder=tmp_path, profile="full")
     assert len(calls) == 10
+
+
+def sharing(calls: list[str]) -> Experiment[DemoSpec, DemoCell]:
+    """The demo, whose seeds have nothing to do with one another."""
+    whole = demo(calls)
+    return replace(whole, work=replace(whole.work, seeds_apart=True))
+
+
+def test_more_seeds_take_the_finished_cells_of_fewer(tmp_path: Path) -> None:
+    calls: list[str] = []
+    two = run(sharing(calls), folder=tmp_path)
+    told: list[Event] = []
+    three = run(sharing(calls), folder=tmp_path, seeds=[2, 1, 0], progress=told.append)
+    assert calls[4:] == ["group=a,seed=2", "group=b,seed=2"]
+    assert told[0].message == "4 cells taken from runs with other seeds"
+    assert three.folder != two.folder
+    assert not three.pending
+    assert three.environments == two.environments
+    fresh = run(demo([]), folder=tmp_path / "fresh", seeds=[2, 1, 0])
+    for name, result in three.results.items():
+        assert np.array_equal(result.arrays["x"], fresh.results[name].arrays["x"])
+
+
+def test_other_settings_another_version_and_damage_are_not_taken(tmp_path: Path) -> None:
+    calls: list[str] = []
+    first = run(sharing(calls), folder=tmp_path)
+    run(sharing(calls), folder=tmp_path, changes={"scale": 2}, seeds=3)
+    assert len(calls) == 4 + 6
+    run(replace(sharing(calls), version=2), folder=tmp_path, seeds=3)
+    assert len(calls) == 4 + 6 + 6
+    (first.cell_folder("group=a,seed=0") / "arrays.safetensors").write_bytes(b"lost")
+    run(sharing(calls), folder=tmp_path, seeds=3)
+    assert calls[16:] == ["group=a,seed=0", "group=a,seed=2", "group=b,seed=2"]
+
+
+def test_seeds_that_share_something_are_computed_again(tmp_path: Path) -> None:
+    calls: list[str] = []
+    run(demo(calls), folder=tmp_path)
+    run(demo(calls), folder=tmp_path, seeds=3)
+    assert len(calls) == 4 + 6
+
+
+def test_a_changed_setting_has_a_folder_of_its_own_and_says_what_was_changed(tmp_path: Path) -> None:
+    usual = run(demo([]), folder=tmp_path)
+    variant = run(demo([]), folder=tmp_path, changes={"scale": "3", "groups": "a"})
+    assert variant.folder != usual.folder
+    assert variant.config["overrides"] == {"scale": 3.0, "groups": ["a"]}
+    assert list(variant.cells) == ["group=a,seed=0", "group=a,seed=1"]
+    assert np.array_equal(
+        variant.results["group=a,seed=0"].arrays["x"], 3 * usual.results["group=a,seed=0"].arrays["x"]
+    )
+    assert run(demo([]), folder=tmp_path, changes={"scale": 1}).folder == usual.folder
+    early = run(demo([]), folder=tmp_path, changes={"scale": 0.1}, seeds=1)
+    assert (early.profile, early.config["overrides"]) == ("quick", {"seeds": [0], "scale": 0.1})
+    smoke = run(demo([]), folder=tmp_path, smoke=True)
+    assert smoke.folder == early.folder
+    assert (smoke.profile, smoke.config["overrides"]) == ("smoke", {})
+    with pytest.raises(ValueError, match="no setting 'scal'; did you mean 'scale'"):
+        run(demo([]), folder=tmp_path, changes={"scal": 3})
+
+
+def test_figures_lie_beside_the_summary_and_a_notebook_shows_them(tmp_path: Path) -> None:
+    def draw(results: Results[DemoSpec, DemoCell]) -> dict[str, Picture]:
+        return {f"dots_{results.spec.scale:g}": Picture(new_figure(1, 1), "Dots < lines.")}
+
+    result = run(replace(demo([]), figures=draw), folder=tmp_path, figures=True)
+    assert sorted(path.name for path in result.figures.iterdir()) == ["captions.json", "dots_1.png"]
+    assert (result.figures / "dots_1.png").read_bytes().startswith(b"\x89PNG")
+    page = result._repr_html_()
+    for words in (
+        "4 of 4 cells done, 0 failed",
+        "not decided",
+        "4 cells",
+        "Dots &lt; lines.",
+        "data:image/png;base64,",
+    ):
+        assert words in page, words
 
 
 def test_processes_share_a_run_by_the_names_of_its_cells(tmp_path: Path) -> None:

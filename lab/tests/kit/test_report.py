@@ -18,6 +18,7 @@ from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report import write_report, write_results
 from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.results import Results
+from pages_read import Page
 from planted_demo import DEMO, DemoCell, DemoSpec, draw
 
 
@@ -48,6 +49,41 @@ def test_it_shows_claim_paper_result_verdict_and_command(tmp_path: Path) -> None
         assert words in text, words
     assert text.count("<img") == 1
     assert "a < b" not in text
+
+
+def test_a_variant_has_a_section_of_its_own_and_leaves_the_standard_run_alone(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path)
+    run("demo", folder=tmp_path, profile="full", changes={"level": 7})
+    report = write_report(EXPERIMENTS.values(), tmp_path)
+    assert [section.command for section in report.sections] == [
+        "harmax run demo",
+        "harmax run demo --full --set level=7",
+    ]
+    assert [section.variant for section in report.sections] == ["", "level=7"]
+    text = report.path.read_text()
+    assert "Demo of a &lt; b (variant: level=7)" in text
+    page = Page(report.path)
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    assert {target.removeprefix("#") for target in page.values("href", "a")} <= set(ids)
+    (published,) = write_results(EXPERIMENTS.values(), tmp_path, tmp_path / "results")
+    assert json.loads((published / "summary.json").read_text())["profile"] == "quick"
+
+
+def test_only_a_variant_does_not_count_as_the_standard_run(tmp_path: Path) -> None:
+    run("demo", folder=tmp_path, changes={"level": 7})
+    standard, variant = write_report(EXPERIMENTS.values(), tmp_path).sections
+    assert (standard.run, standard.judged) == (None, [])
+    verdict = variant.judged[0][1]
+    assert verdict.verdict == "not decided"
+    assert verdict.sentence == "Settings of your own (level=7) decide no claim. With them it holds: level 7"
+
+
+def test_runs_of_an_experiment_that_nobody_registered_are_named(tmp_path: Path) -> None:
+    own = run(replace(DEMO, name="own"), folder=tmp_path)
+    report = write_report(EXPERIMENTS.values(), tmp_path)
+    assert [other.path for other in report.others] == [own.folder]
+    assert "entry-point group harmax.experiments" in report.path.read_text()
 
 
 def test_full_runs_are_not_called_short(tmp_path: Path) -> None:
@@ -304,5 +340,5 @@ def test_runs_that_are_not_shown_are_listed(tmp_path: Path, monkeypatch: pytest.
     assert [other.path for other in report.others] == [quick.folder, stranger.folder]
     text = report.path.read_text()
     assert "2 other runs in this folder that are not shown" in text
-    assert "no experiment with the name stranger is known" in text
+    assert "no experiment of this name is registered" in text
     assert "this one is harmax run demo<" in text

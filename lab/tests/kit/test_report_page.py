@@ -9,7 +9,6 @@ import tomllib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.report import write_report, write_results
 from harmax_lab.kit.report.shipped import published_folder, read_published
 from harmax_lab.kit.tables import Table
+from pages_read import Page
 from planted_demo import DEMO, DemoSpec, draw, judge
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&lt;[a](javascript:b) {{ 7*7 }}"
@@ -31,29 +31,6 @@ def only_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in reversed(list(EXPERIMENTS)):  # so that they come back in their order
         monkeypatch.delitem(EXPERIMENTS, name)
     monkeypatch.setitem(EXPERIMENTS, "demo", DEMO)
-
-
-class Page(HTMLParser):
-    """Every element of a page, with its attributes."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.text = path.read_text()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.feed(self.text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attributes}))
-
-    def values(self, name: str, tag: str = "") -> list[str]:
-        """The values of an attribute."""
-        return [found[name] for kind, found in self.elements if name in found and tag in ("", kind)]
-
-    def count(self, tag: str) -> int:
-        return sum(kind == tag for kind, _ in self.elements)
-
-    def of_class(self, name: str) -> list[dict[str, str]]:
-        return [found for _, found in self.elements if name in found.get("class", "").split()]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from harmax.figures import Picture
 from harmax_lab.algorithmic import anchors, runs
 from harmax_lab.algorithmic.anchors import HARMONIC_MLP, HARMONIC_TRANSFORMER, STANDARD_MLP, STANDARD_TRANSFORMER
 from harmax_lab.algorithmic.protocols import HEADS
-from harmax_lab.algorithmic.runs import ARMS, TITLES
+from harmax_lab.algorithmic.runs import ARMS, EXPONENT, TITLES
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
@@ -31,6 +31,7 @@ from harmax_lab.kit.judges import Judge, both, listed, shared_level, signed
 from harmax_lab.kit.results import Results, compare, interval, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
+from harmax_lab.kit.variants import added
 from harmax_lab.paper.readings import AT_ONCE_FRACTION, MUCH_LESS, PASSED
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
@@ -80,6 +81,8 @@ class EfficiencySpec(Spec):
     fractions: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
     mlp_epochs: int = anchors.EPOCHS
     transformer_epochs: int = anchors.LONG_EPOCHS
+    exponent: float = added(EXPONENT)
+    """Of the distance, in the harmonic models."""
     snapshots: ClassVar[int] = 3
 
     @property
@@ -432,7 +435,7 @@ EXPERIMENT = Experiment(
         "quick": replace(MLPS, fractions=(0.2, 0.4, 0.8), mlp_epochs=150),
         "full": FULL,
     },
-    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True, seeds_apart=True),
     measure=measure,
     tables=tables,
     figures=figures,

@@ -17,11 +17,12 @@ import numpy as np
 from harmax.analysis import Interval, PairedDifference, explained_variance, share_interval
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import measures, planes
+from harmax_lab.algorithmic.case_spec import HIDDEN, TASK, WIDTH, CaseSpec
 from harmax_lab.algorithmic.protocols import Settings, settings
 from harmax_lab.algorithmic.training import RunCell, task_of, train
 from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.experiment import Context, Experiment, Spec, Work
+from harmax_lab.kit.experiment import Context, Experiment, Work
 from harmax_lab.kit.judges import Judge, below, both, listed, opposite, percent, share_reaches
 from harmax_lab.kit.results import Results, where
 from harmax_lab.kit.rules import LEAST_RUNS, LEAST_SEEDS
@@ -30,9 +31,7 @@ from harmax_lab.kit.tables import Table, combinations, places
 from harmax_lab.paper.readings import FAR_LESS, MOST, OFTEN, PASSED, PERFECT, SEVERE_EPOCHS, SEVERE_FACTOR
 from harmax_lab.tasks import PROTOCOLS, find_task
 
-TASK, TRAIN_FRACTION = "modular_addition", 0.8
-AUTHORS_EPOCHS = 2000
-WIDTH, BY_CHANCE, RANDOM_EMBEDDINGS = 16, 0.05, 499
+BY_CHANCE, RANDOM_EMBEDDINGS = 0.05, 499
 # The range of 20 seeds misses a 21st of the same kind 2 times of 21. So of eight numbers some one lies outside every
 # other time, and three or more do in 3 % (all independent) to 7 % (training and test epochs together) of the cases.
 CHANCE_OUTSIDE = 2
@@ -78,21 +77,6 @@ COLUMNS = {
 EPOCHS = ("train_epoch", "test_epoch", "wait")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaseSpec(Spec):
-    """Settings of the case study; the defaults are the authors'."""
-
-    protocols: tuple[str, ...] = PROTOCOLS
-    epochs: int = AUTHORS_EPOCHS
-    learning_rate: float = 1e-3
-    snapshots: int = 24
-
-    def short_of(self, cells: Sequence[Any]) -> str:
-        """Say that the runs are shorter than the authors'."""
-        short = self.epochs < AUTHORS_EPOCHS
-        return f"Only {self.epochs} of the authors' {AUTHORS_EPOCHS} epochs were run." if short else ""
-
-
 @dataclass(frozen=True)
 class CaseCell(RunCell):
     """One model trained on one seed's split, with a weight decay of its own."""
@@ -108,7 +92,7 @@ class CaseCell(RunCell):
 def cells(spec: CaseSpec) -> list[CaseCell]:
     """List every protocol, case and seed."""
     return [
-        CaseCell(at.protocol, TASK, "mlp", at.case.head, TRAIN_FRACTION, at.seed, at.case.weight_decay)
+        CaseCell(at.protocol, spec.task, "mlp", at.case.head, spec.train_fraction, at.seed, at.case.weight_decay)
         for at in combinations(protocol=spec.protocols, case=CASES.values(), seed=spec.seeds)
     ]
 
@@ -118,7 +102,14 @@ def run_cells(spec: CaseSpec, group: Sequence[CaseCell], context: Context) -> It
 
     def how(cell: CaseCell) -> Settings:
         usual = settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs)
-        return replace(usual, learning_rate=spec.learning_rate, weight_decay=cell.weight_decay)
+        sizes = {"width": spec.width, "hidden": spec.hidden}
+        return replace(
+            usual,
+            learning_rate=spec.learning_rate,
+            weight_decay=cell.weight_decay,
+            exponent=spec.exponent,
+            options=() if sizes == {"width": WIDTH, "hidden": HIDDEN} else tuple(sizes.items()),
+        )
 
     return train(group, how, context, snapshots=spec.snapshots)
 
@@ -138,10 +129,10 @@ def measure(spec: CaseSpec, cell: CaseCell, result: CellResult) -> dict[str, flo
 
 
 @cache
-def residual_by_chance() -> float:
+def residual_by_chance(task: str = TASK, width: int = WIDTH) -> float:
     """Return the circle residual, in the plane, that 95 % of random embeddings of the same size exceed."""
-    structure, generator = find_task(TASK).structure, np.random.default_rng(0)
-    clouds = generator.normal(size=(RANDOM_EMBEDDINGS, len(structure.values), WIDTH))
+    structure, generator = find_task(task).structure, np.random.default_rng(0)
+    clouds = generator.normal(size=(RANDOM_EMBEDDINGS, len(structure.values), width))
     return float(np.quantile([measures.fit(structure, cloud).residual for cloud in clouds], BY_CHANCE))
 
 
@@ -202,7 +193,7 @@ def _judge_loose_circle(results: Results) -> Finding:
     share, residual = (own.metric(name).median() for name in ("explained_variance", "plane_residual"))
     if share is None or residual is None or len(own) < LEAST_SEEDS:
         return Finding(None, f"There are {len(own)} runs.", {})
-    chance = residual_by_chance()
+    chance = residual_by_chance(results.spec.task, results.spec.width)
     return Finding(
         both(below(share, FAR_LESS), below(residual, chance)),
         f"Medians and 95 % intervals: share of the variance {share}; residual of the circle in the plane {residual}. "
@@ -453,7 +444,7 @@ def _draw(results: Results, protocol: str) -> Picture:
                 [0, *reached, reach], [*rising, rising[-1]], where="post", color=color, ls=line
             )
         found = {cell.seed: result for cell, result in own.items()}
-        if share := planes.draw_middle(panels["plane", name], find_task(TASK).structure, found, size=5):
+        if share := planes.draw_middle(panels["plane", name], find_task(results.spec.task).structure, found, size=5):
             known = f"\nauthors' seed: {100 * AUTHORS[name, 'explained_variance']:.0f} %" * authors
             panels["plane", name].set_title(f"{share} of the variance{known}", fontsize=9.5)
     return Picture(
@@ -477,7 +468,7 @@ EXPERIMENT = Experiment(
         "quick": replace(FULL, seeds=(50, 51, 52), epochs=700),
         "full": FULL,
     },
-    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True, seeds_apart=True),
     measure=measure,
     tables=tables,
     figures=figures,

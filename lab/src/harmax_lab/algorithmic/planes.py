@@ -111,10 +111,15 @@ def draw_tokens(axes: "Axes", xy_K2: np.ndarray, look: Look, *, size: float = 4.
     _prepare(axes)
     middle, reach = (xy_K2.min(0) + xy_K2.max(0)) / 2, 0.56 * _width(xy_K2)
     axes.set(xlim=(middle[0] - reach, middle[0] + reach), ylim=(middle[1] - reach, middle[1] + reach))
+    draw_backdrop(axes, xy_K2, look)
+    axes.scatter(xy_K2[:, 0], xy_K2[:, 1], s=size**2, c=list(look.colors), linewidths=0.3, edgecolors="white", zorder=3)
+
+
+def draw_backdrop(axes: "Axes", xy_K2: np.ndarray, look: Look) -> None:
+    """Draw what lies behind the tokens: the lines between some of them, and the hulls of groups."""
     crowded = len(look.edges) > 60  # a tree's branches would hide its nodes
     _strokes(axes, xy_K2[look.edges], color=EDGE_COLOR, linewidth=0.35 if crowded else 0.6, zorder=1)
     _fill_groups(axes, xy_K2, look, width=1.0)
-    axes.scatter(xy_K2[:, 0], xy_K2[:, 1], s=size**2, c=list(look.colors), linewidths=0.3, edgecolors="white", zorder=3)
 
 
 def draw_sheet(axes: "Axes", panels: Sequence[tuple[np.ndarray, Look] | None], words: Sequence[str]) -> None:

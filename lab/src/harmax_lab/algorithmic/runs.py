@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from harmax.errors import unknown
 from harmax.figures import TRAIN_COLOR, Picture
 from harmax_lab.algorithmic import anchors
 from harmax_lab.algorithmic.protocols import Settings, settings
@@ -28,11 +29,13 @@ from harmax_lab.kit.rules import LEAST_RUNS
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, combinations
 from harmax_lab.kit.tables import places as every_place
+from harmax_lab.kit.variants import added
 from harmax_lab.tasks import PROTOCOLS, TASKS, find_task
 
 TITLES = {name: find_task(name).title for name in TASKS}
 ARMS = tuple(MODEL_STYLES)
 LEAK_TOLERANCE = 0.03
+EXPONENT = 2.0
 TICKS = [style.label.replace(" ", "\n") for style in MODEL_STYLES.values()]
 BODIES = {"mlp": "MLPs", "transformer": "transformers"}
 CURVES = ("train_accuracy", "test_accuracy")
@@ -49,6 +52,14 @@ class AlgorithmicSpec(Spec):
     transformer_epochs: int = anchors.LONG_EPOCHS
     snapshots: int = 48
     """How often the embedding is kept over the training, denser early."""
+    exponent: float = added(EXPONENT)
+    """Of the distance, in the harmonic models."""
+
+    def __post_init__(self) -> None:
+        for name, values, known in (("protocols", self.protocols, PROTOCOLS), ("tasks", self.tasks, TASKS)):
+            for value in values:
+                if value not in known:
+                    raise ValueError(unknown(name, value, known))
 
     def epochs(self, task: str, model: str) -> int:
         """Return how long a model is trained on a task."""
@@ -77,7 +88,8 @@ def run_cells(spec: Any, group: Sequence[RunCell], context: Context) -> Iterator
     """Train the runs of one protocol, as many together as share a shape."""
 
     def how(cell: RunCell) -> Settings:
-        return settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs(cell.task, cell.model))
+        usual = settings(cell.protocol, cell.model, cell.head, epochs=spec.epochs(cell.task, cell.model))
+        return usual if spec.exponent == usual.exponent else replace(usual, exponent=spec.exponent)
 
     return train(group, how, context, snapshots=spec.snapshots)
 
@@ -286,7 +298,7 @@ EXPERIMENT = Experiment(
         "quick": replace(FULL, seeds=anchors.SEEDS[:3], mlp_epochs=600, transformer_epochs=12),
         "full": FULL,
     },
-    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True),
+    work=Work(cells, run_cells, group=lambda cell: cell.protocol, accelerated=True, seeds_apart=True),
     measure=measure,
     tables=tables,
     figures=figures,

@@ -3,24 +3,23 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
 from harmax.analysis import bootstrap_interval, explained_variance, participation_ratio
 from harmax.cli.usage import UsageError, checking_usage, print_json
 from harmax.errors import unknown
-from harmax.figures import house_style
-from harmax.files import write_atomically
 from harmax_lab.algorithmic import anchors, runs
-from harmax_lab.algorithmic.film import draw_frames, to_gif
+from harmax_lab.algorithmic.film import check_output, median_seed
 from harmax_lab.algorithmic.measures import last_embedding, measure
 from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.training import RunCell, task_of
+from harmax_lab.algorithmic.watch import Watched, describe_runs
+from harmax_lab.cli.watch import film
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.experiment import PROFILES
 from harmax_lab.kit.store import Run, open_runs
@@ -50,7 +49,8 @@ class Analyze:
     folder: Path = Path("runs")
     """Where run folders live."""
     animate: Path | None = None
-    """Write a film of one task's tokens over training to this .gif (MLPs, the first protocol and seed if left open)."""
+    """Write a film of one task's tokens over training to this .gif, .mp4 or (last frame) .png. Left open: MLPs, the
+    matched protocol, and of each loss the run that passes the test at the median time."""
     audit: bool = False
     """Print how much of each task's test is in its training set, over the authors' 20 seeds; needs no runs."""
     json: bool = False
@@ -84,10 +84,7 @@ class Analyze:
                 raise ValueError(unknown(f"--{name}", value, known))
         if self.animate is None:
             return
-        if self.animate.suffix.lower() != ".gif":
-            raise ValueError(f"`--animate` must end in .gif, got {str(self.animate)!r}; no other film is written.")
-        if self.animate.is_dir():
-            raise ValueError(f"`--animate` must be a file, got the folder {str(self.animate)!r}; add a name to it.")
+        check_output(self.animate, "--animate")
         if self.task is None:
             raise ValueError(f"`--animate` must come with `--task`, got none; choose one of {', '.join(TASKS)}.")
         if self.json:
@@ -121,27 +118,29 @@ class Analyze:
         return cells
 
     def _animate(self, output: Path, run: Run, cells: list[RunCell]) -> None:
-        own = [cell for cell in cells if cell.model == (self.model or "mlp")]
-        pairs = {cell: replace(cell, head="harmonic") for cell in own if cell.head == "linear"}
-        cell = next((standard for standard, harmonic in pairs.items() if harmonic in own), None)
-        if cell is None:
+        model, protocols = self.model or "mlp", [self.protocol] if self.protocol else sorted(PROTOCOLS, reverse=True)
+        for protocol in protocols:  # matched first: its models are alike, and no test row is a training row
+            own = {head: self._by_seed(cells, protocol, model, head) for head in HEADS}
+            if all(own.values()):
+                break
+        else:
             raise UsageError(
-                f"`--animate` must find a standard and a harmonic {self.model or 'mlp'} of one seed, got {len(own)} "
-                f"finished runs and no pair; finish them with `harmax run {SOURCE.name}`."
+                f"`--animate` must find a standard and a harmonic {model}, got {len(cells)} finished runs and no pair; "
+                f"finish them with `harmax run {SOURCE.name}`."
             )
-        results = {one.arm: run.read(one.name) for one in (cell, pairs[cell])}
-        console, snapshots = Console(stderr=True), len(results[cell.arm].arrays["snapshot_epoch"])
-        with checking_usage(), house_style():
-            frames = draw_frames(task_of(cell), results)
-            if console.is_terminal:
-                frames = iter(track(frames, "drawing", total=snapshots, console=console, transient=True))
-            else:
-                print(f"drawing {snapshots} frames", file=sys.stderr, flush=True)
-            drawn = list(frames)
-        write_atomically(output, to_gif(drawn))
-        place = f"{task_of(cell).title}, {cell.protocol} protocol, seed {cell.seed}"
-        print(f"{place}: {len(drawn)} frames", file=sys.stderr)
-        print(output)
+        with checking_usage():
+            watched = []
+            for head, seeds in own.items():
+                found = {seed: run.read(cell.name) for seed, cell in seeds.items()}
+                watched.append(Watched((model, head), found, median_seed(found)))
+            task = task_of(next(iter(own["linear"].values())))
+        film(task, watched, output, f"{protocol} protocol, {describe_runs(watched)}")
+        for side in watched:
+            print(f"{MODEL_STYLES[side.arm].label}: {side.sentence}", file=sys.stderr)
+
+    def _by_seed(self, cells: list[RunCell], protocol: str, model: str, head: str) -> dict[int, RunCell]:
+        wanted = (protocol, model, head)
+        return {cell.seed: cell for cell in cells if (cell.protocol, cell.model, cell.head) == wanted}
 
 
 def print_audit(rows: Iterable[Mapping[str, Any]]) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harmax.cli.usage import UsageError, checking_usage, print_json
-from harmax_lab.experiments import EXPERIMENTS
+from harmax_lab.experiments import all_experiments
 from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import open_runs
 
@@ -33,7 +33,7 @@ class WriteReport:
             open_runs(self.folder)
         if self.output is not None and self.output.is_dir():
             raise UsageError(f"`--output` must be a file, got the folder {str(self.output)!r}; add a name to it.")
-        report = write_report(EXPERIMENTS.values(), self.folder, self.output)
+        report = write_report(all_experiments().values(), self.folder, self.output)
         for damage in report.damaged:
             print(f"harmax: left out: {damage}", file=sys.stderr)
         if self.json:

@@ -11,11 +11,12 @@ from harmax.cli.usage import UsageError, check_folder, checking_usage, parse_see
 from harmax.environment import choose_device
 from harmax.errors import DamagedError, unknown
 from harmax_lab.cli.progress import ShowProgress
-from harmax_lab.experiments import EXPERIMENTS, find_experiment, run
+from harmax_lab.experiments import EXPERIMENTS, all_experiments, find_experiment, run
 from harmax_lab.kit.claims import verdict_words
 from harmax_lab.kit.engine import ENGINES, device_for, matching
 from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import Run
+from harmax_lab.kit.variants import changes_of, in_words, parse_changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,10 @@ class RunExperiment(Flags):
     """Run one experiment, or what is left of it. Finished cells are never run twice."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """An experiment; `harmax list` shows them."""
+    """An experiment, as `harmax list` shows them, or a place in the paper ("Fig. 4, left", "Sec. 3.5")."""
+    set: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")] = ()
+    """Another value for a setting (exponent=4); may be given several times. The run is a variant, with a folder of its
+    own. A wrong name lists the settings."""
     seeds: str | None = None
     """Seeds other than the profile's: how many (5), or which ones (3,7,9)."""
     cells: str | None = None
@@ -60,16 +64,19 @@ class RunExperiment(Flags):
             profile = self.profile()
             seeds = parse_seeds(self.seeds)
             experiment = find_experiment(self.name)
-            spec = experiment.resolve(profile, seeds)
+            changes = parse_changes(self.set)
+            spec = experiment.resolve(profile, seeds, changes)
             matching([cell.name for cell in experiment.work.cells(spec)], self.cells)
             if self.engine not in ENGINES:
                 raise UsageError(unknown("engine", self.engine, ENGINES))
             device_for(experiment, self.device, self.engine)
         with ShowProgress() as progress:
             result = run(
-                self.name,
+                experiment,
                 engine=self.engine,
                 seeds=seeds,
+                changes=changes,
+                figures=True,
                 profile=profile,
                 folder=self.folder,
                 device=self.device,
@@ -115,7 +122,7 @@ class Reproduce(Flags):
                 complain(result)
             print_run(result)
             status = 1 if result.failed or result.damaged else status
-        print(write_report(EXPERIMENTS.values(), self.folder).path)
+        print(write_report(all_experiments().values(), self.folder).path)
         return status
 
 
@@ -147,9 +154,12 @@ def print_run(run: Run) -> None:
     """Print the verdicts of a run."""
     origin = "" if run.source is None else f" of {run.home.parent.name}"
     counts = f"{len(run.done)} of {len(run.cells)} cells{origin} done, {len(run.failed)} failed"
-    print(f"{run.experiment} ({run.profile}): {counts}")
+    variant = in_words(changes_of(run))
+    print(f"{run.experiment} ({run.profile}{', variant ' * bool(variant)}{variant}): {counts}")
     claims = {claim.id: claim for claim in find_experiment(run.experiment).claims}
     for verdict in (run.summary or {}).get("verdicts", []):
         words = verdict_words(verdict["verdict"], claims[verdict["claim"]])
         print(f"  {words:<14}  {verdict['claim']}: {verdict['sentence']}")
     print(f"  {run.folder}")
+    if drawn := sorted(path.name for path in run.figures.glob("*.png")):
+        print(f"  figures: {', '.join(drawn)} in {run.figures}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from harmax_lab.ensemble.parts import Job, Parts, outline, train_parts
 from harmax_lab.ensemble.plan import History, Plan
-from harmax_lab.ensemble.progress import Progress, ReportProgress
+from harmax_lab.ensemble.progress import Look, Progress, ReportProgress
 from harmax_lab.ensemble.stack import Ensemble
 from harmax_lab.ensemble.worker import Worker
 from harmax_lab.tasks import Split
@@ -53,6 +53,7 @@ def fit_all(
     checkpoint: Path | str | None = None,
     workers: int = 1,
     ahead: Iterable[Job] = (),
+    look: Look | None = None,
 ) -> Iterator[tuple[Job, History]]:
     """Train several ensembles, side by side on a GPU or in several processes, and yield each as soon as it is done.
 
@@ -63,8 +64,9 @@ def fit_all(
             each result first. After an interrupt, call this again with the jobs that are left.
         workers: number of processes. On a CPU they train, on a GPU they compile. Models and data must be picklable.
         ahead: what a later call will train. On a GPU, idle processes compile it in advance.
+        look: called from time to time with the number of a job, and its progress with the last embeddings.
     """
-    report = Progress(jobs, progress)
+    report = Progress(jobs, progress, look)
     if any(job.ensemble.device.type == "cuda" for job in jobs):
         yield from _fit_side_by_side(jobs, report, checkpoint, workers, ahead)
     elif workers > 1 and len(jobs) > 1:
@@ -72,7 +74,7 @@ def fit_all(
     else:
         for number, job in enumerate(jobs):
             for parts in train_parts(job, checkpoint):
-                report(number, parts.status())
+                report(number, parts.status(look=report.looks))
             yield job, parts.history()
             parts.forget()
 
@@ -95,7 +97,7 @@ def _fit_in_processes(
         while waiting or running:
             while waiting and len(running) < workers:
                 number = waiting.pop(0)
-                running[number] = Worker("train", jobs[number], checkpoint, workers)
+                running[number] = Worker("train", jobs[number], checkpoint, workers, look=report.looks)
                 threading.Thread(target=listen, args=(number, running[number]), daemon=True).start()
             number, kind, content = messages.get()
             if kind == "failed":
@@ -155,7 +157,7 @@ def _fit_side_by_side(
                     failed(number, error)
                     del active[number]
                     continue
-                report(number, active[number].status())
+                report(number, active[number].status(look=report.looks))
                 if done:
                     parts = active.pop(number)
                     yield jobs[number], parts.history()

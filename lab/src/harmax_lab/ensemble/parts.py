@@ -49,6 +49,8 @@ class Status(NamedTuple):
     epochs: int
     accuracy: np.ndarray
     """Last test accuracy of each run."""
+    embedding: np.ndarray | None = None
+    """The runs' embeddings at the last snapshot, (S, V, D), where somebody looks."""
 
 
 class Parts:
@@ -81,14 +83,15 @@ class Parts:
             self.checkpoints.append(self.checkpoint)
         self.trainer.start(self.checkpoint.load() if self.checkpoint else None)
 
-    def status(self) -> Status:
-        """Return the progress."""
+    def status(self, *, look: bool = False) -> Status:
+        """Return the progress; with the last embeddings for somebody who looks."""
         trainer, longest = self.trainer, self.job.plan.longest
         earlier = len(self.histories) - (trainer.done and not self.waiting)
         fraction = (earlier * longest + trainer.epoch) / ((earlier + 1 + len(self.waiting)) * longest)
         last = trainer.fetched[-1] if trainer.fetched else np.empty((0, 4, 0))
         accuracy = last[-1][CURVES.index("test_accuracy")] if len(last) else np.empty(0)
-        return Status(min(1.0, fraction), trainer.epoch, longest, accuracy)
+        embedding = trainer.snapshots[-1] if look and trainer.snapshots else None
+        return Status(min(1.0, fraction), trainer.epoch, longest, accuracy, embedding)
 
     def advance(self) -> bool:
         """Collect the current block and start the next one; return whether the job is done."""

@@ -8,6 +8,7 @@ import numpy as np
 from harmax_lab.ensemble.parts import Job, Status
 
 ReportProgress = Callable[[float, str], None]
+Look = Callable[[int, Status], None]
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -26,14 +27,16 @@ def accuracy_bars(accuracy: Sequence[float] | np.ndarray, most: int = 40) -> str
 class Progress:
     """Reports the progress of all jobs together."""
 
-    def __init__(self, jobs: Sequence[Job], report: ReportProgress | None) -> None:
-        self.report = report
+    def __init__(self, jobs: Sequence[Job], report: ReportProgress | None, look: Look | None = None) -> None:
+        self.report, self.look, self.looks = report, look, look is not None
         self.weights = [len(job.ensemble) * job.plan.longest for job in jobs]
         self.done = [0.0] * len(jobs)
         self.start: tuple[float, float] | None = None
 
     def __call__(self, number: int, status: Status) -> None:
         """Report the progress of one job."""
+        if self.look is not None:
+            self.look(number, status)
         self.done[number] = self.weights[number] * status.done
         fraction = sum(self.done) / sum(self.weights)
         now = time.monotonic()

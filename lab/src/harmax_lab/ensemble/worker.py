@@ -31,11 +31,14 @@ class Worker:
         job: what to work on; it must be picklable.
         checkpoint: a folder for its state.
         sharers: number of such processes, which share the free memory.
+        look: whether its progress shows the embeddings.
     """
 
-    def __init__(self, task: str, job: Job, checkpoint: Path | str | None = None, sharers: int = 1) -> None:
+    def __init__(
+        self, task: str, job: Job, checkpoint: Path | str | None = None, sharers: int = 1, *, look: bool = False
+    ) -> None:
         # The job is a pickle of its own, so that an error in reading it can be recognized.
-        message = pickle.dumps((task, checkpoint, sharers, torch.get_default_dtype(), pickle.dumps(job)))
+        message = pickle.dumps((task, checkpoint, sharers, look, torch.get_default_dtype(), pickle.dumps(job)))
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         # -P: files in the current folder must not hide standard modules.
         self.process = subprocess.Popen(
@@ -88,7 +91,7 @@ def main() -> None:
     answer = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     # What other code prints must not get between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    task, checkpoint, sharers, dtype, job = pickle.load(sys.stdin.buffer)
+    task, checkpoint, sharers, look, dtype, job = pickle.load(sys.stdin.buffer)
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
 
@@ -100,7 +103,7 @@ def main() -> None:
         if task == "compile":
             Trainer(*pickle.loads(job)).start()
         else:
-            _train(_read(job), checkpoint, sharers, send)
+            _train(_read(job), checkpoint, sharers, look, send)
     except Exception as error:
         send("failed", _portable(error))
     except KeyboardInterrupt:
@@ -128,8 +131,8 @@ def _read(job: bytes) -> Job:
         ) from None
 
 
-def _train(job: Job, checkpoint: Path | str | None, sharers: int, send: Callable[[str, Any], None]) -> None:
+def _train(job: Job, checkpoint: Path | str | None, sharers: int, look: bool, send: Callable[[str, Any], None]) -> None:
     for parts in train_parts(job, checkpoint, sharers):
-        send("progress", parts.status())
+        send("progress", parts.status(look=look))
     kept = [checkpoint.path for checkpoint in parts.checkpoints]
     send("done", (parts.history(), [model.state_dict() for model in job.ensemble], kept))

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from harmax_lab.kit.results import Results, Test
@@ -96,6 +96,19 @@ def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
             return Verdict(claim.id, NOT_DECIDED, sentence, finding.numbers)
     verdict = NOT_DECIDED if finding.holds is None else REPRODUCED if finding.holds else NOT_REPRODUCED
     return Verdict(claim.id, verdict, finding.sentence, finding.numbers)
+
+
+def of_variant(verdict: Verdict, changes: str) -> Verdict:
+    """Return what a run with settings of the user's own says about a claim, which was made about others.
+
+    >>> of_variant(Verdict("a", "reproduced", "5 of 5."), "exponent=4").sentence
+    'Settings of your own (exponent=4) decide no claim. With them it holds: 5 of 5.'
+    """
+    if verdict.verdict not in (REPRODUCED, NOT_REPRODUCED):
+        return verdict
+    holds = "holds" if verdict.verdict == REPRODUCED else "does not hold"
+    sentence = f"Settings of your own ({changes}) decide no claim. With them it {holds}: {verdict.sentence}"
+    return replace(verdict, verdict=NOT_DECIDED, sentence=sentence)
 
 
 def at_least(**wanted: float) -> Callable[[Results[Any, Any]], str]:

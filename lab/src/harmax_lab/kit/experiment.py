@@ -13,10 +13,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from harmax.figures import Picture
-from harmax_lab.kit.claims import Claim, Verdict, conclude
+from harmax_lab.kit.claims import Claim, Verdict, conclude, of_variant
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Run, american, spec_hash
 from harmax_lab.kit.tables import Table
+from harmax_lab.kit.variants import in_words, stored, with_changes
 
 PROFILES = ("smoke", "quick", "full")  # from least to most thorough
 
@@ -104,6 +105,9 @@ class Work(Generic[S, C]):
     """An engine with several devices may split a group, but keeps cells of one key together. Default: never split."""
     accelerated: bool = False
     """Whether `run_cells` computes on the device of its context. If not, it computes on the CPU."""
+    seeds_apart: bool = False
+    """Whether a cell's result is the same whatever other seeds its spec has. Then a run with more seeds takes the
+    finished cells of a run with fewer. False where seeds share a search or a picture."""
 
     def groups(self, cells: Iterable[C]) -> list[list[C]]:
         """Sort cells into groups, in the order in which each group first appears."""
@@ -140,7 +144,7 @@ class Experiment(Generic[S, C]):
 
     def key(self, spec: S) -> str:
         """Return the name of a spec's run folder. That of a view changes with its source."""
-        return spec_hash(self.name, self.version, asdict(spec), source=self.source_key(spec))
+        return spec_hash(self.name, self.version, stored(spec), source=self.source_key(spec))
 
     @property
     def versions(self) -> list[int]:
@@ -151,11 +155,28 @@ class Experiment(Generic[S, C]):
         """Return the run that a view reads, as <experiment>/<spec-hash>; None for other experiments."""
         return None if self.source is None else f"{self.source.name}/{self.source.key(spec)}"
 
-    def resolve(self, profile: str, seeds: Sequence[int] | int | None = None) -> S:
-        """Return the spec of a profile. `seeds` replaces its seeds; a number stands for 0, 1, ..."""
+    def resolve(
+        self, profile: str, seeds: Sequence[int] | int | None = None, changes: Mapping[str, Any] | None = None
+    ) -> S:
+        """Return the spec of a profile.
+
+        Args:
+            profile: a name in `PROFILES`.
+            seeds: replaces its seeds; a number stands for 0, 1, ...
+            changes: replaces other fields; texts are read as the types of the fields.
+        """
         if profile not in self.profiles:
             raise ValueError(f"`profile` must be one of {', '.join(self.profiles)}, got {profile!r}.")
         spec = self.profiles[profile]
+        if changes:
+            spec = with_changes(self.name, spec, changes)
+            try:
+                self.work.cells(spec)
+            except (LookupError, TypeError, ArithmeticError) as error:
+                raise ValueError(
+                    f"`{self.name}` cannot be run with {in_words(changes)}: {type(error).__name__} {error}; set values "
+                    "like those of its profiles."
+                ) from error
         if seeds is None:
             return spec
         chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
@@ -165,17 +186,18 @@ class Experiment(Generic[S, C]):
             )
         return replace(spec, seeds=chosen)
 
-    def load_spec(self, stored: Mapping[str, Any]) -> S:
+    def load_spec(self, config: Mapping[str, Any]) -> S:
         """Make a spec from what config.json holds; raise ValueError if this version has other fields."""
-        stored = american(stored)
+        found = american(config)
         kind = type(next(iter(self.profiles.values())))
         expected = {entry.name for entry in fields(kind)}
-        if expected != set(stored):
+        since = {entry.name for entry in fields(kind) if "added" in entry.metadata}
+        if not expected - since <= set(found) <= expected:
             raise ValueError(
-                f"the spec of `{self.name}` must have the fields {sorted(expected)}, got {sorted(stored)}; "
+                f"the spec of `{self.name}` must have the fields {sorted(expected)}, got {sorted(found)}; "
                 f"it was written by another version of harmax, so run the experiment again."
             )
-        return kind(**{name: _tuples(value) for name, value in stored.items()})
+        return kind(**{name: _tuples(value) for name, value in found.items()})
 
     def by_cell(self, spec: S, results: Mapping[str, CellResult]) -> dict[C, CellResult]:
         """Key stored results by cell instead of by name, in the order of all cells."""
@@ -187,10 +209,14 @@ class Experiment(Generic[S, C]):
             found = {cell: _join(result, self.measure(spec, cell, result)) for cell, result in found.items()}
         return Results(spec, found, self.work.cells(spec))
 
-    def judge(self, results: Results[S, C]) -> Summary:
-        """Judge every claim, and make the tables. Tables without rows are left out."""
+    def judge(self, results: Results[S, C], variant: str = "") -> Summary:
+        """Judge every claim, and make the tables. Tables without rows are left out.
+
+        `variant` says what a user has changed in the settings. Such a run decides no claim.
+        """
         tables = tuple(table for table in self.tables(results) if table.rows)
-        return Summary(tuple(conclude(claim, results) for claim in self.claims), tables)
+        verdicts = (conclude(claim, results) for claim in self.claims)
+        return Summary(tuple(of_variant(one, variant) if variant else one for one in verdicts), tables)
 
     def summarize(self, spec: S, found: Mapping[C, CellResult]) -> Summary:
         """Measure and judge finished cells."""
@@ -209,7 +235,7 @@ class Experiment(Generic[S, C]):
             "versions": self.versions,
             "profile": run.profile,
             "cells": {**counts, "total": len(run.cells)},
-            "spec": asdict(spec),
+            "spec": stored(spec),
             **asdict(judged or self.summarize(spec, self.by_cell(spec, run.results))),
         }
 

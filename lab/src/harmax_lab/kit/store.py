@@ -2,13 +2,15 @@
 
     <folder>/<experiment>/<spec-hash>/
         config.json  env.json  summary.json
+        figures/<figure>.png  captions.json
         cells/<cell>/curves.safetensors  arrays.safetensors  metrics.json
         cells/<cell>/done                 written last: sizes and digests of the three files above
         cells/<cell>/failed.json          the error of the last attempt, if there is no `done`
         partial/<group>/                  partial state of an unfinished group of cells
         .shared/                          which process computes which cells: `reservations.py`
 
-A view has only config.json and summary.json. The `source` in its config names the run folder that holds its cells.
+A view has only config.json, summary.json and figures. The `source` in its config names the run folder that holds its
+cells.
 
 Nothing here depends on experiments: specs and cells are dictionaries of plain values.
 """
@@ -16,6 +18,7 @@ Nothing here depends on experiments: specs and cells are dictionaries of plain v
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +28,7 @@ import numpy as np
 
 from harmax.errors import DamagedError, needs, unknown
 from harmax.files import digest, from_json, read_json, to_json
+from harmax_lab.kit.notebook_page import run_as_html
 
 CELL_FILES = ("curves.safetensors", "arrays.safetensors", "metrics.json")
 CELL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
@@ -171,6 +175,15 @@ class Run:
         return read_json(path) if path.exists() else None
 
     @property
+    def figures(self) -> Path:
+        """The folder with the figures of the run; `harmax run` fills it."""
+        return self.folder / "figures"
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook: what is done, the verdicts, and the figures."""
+        return run_as_html(self)
+
+    @property
     def environments(self) -> list[dict[str, Any]]:
         """Every environment in which cells of this run were computed, in the order of their first use."""
         path = self.home / "env.json"
@@ -237,6 +250,13 @@ def open_runs(folder: Path | str = "runs") -> Runs:
             if run.source is None:  # a view would list the cells of its source a second time
                 damaged.extend(run.damaged)
     return Runs(tuple(runs), tuple(damaged))
+
+
+def readable_runs(folder: Path) -> Iterator[Run]:
+    """Yield the runs of a folder, which may not exist, without a look at their cells: cheap for runs of any size."""
+    for path in filter(is_started, sorted(folder.glob("[!.]*/[!.]*/"))):
+        with suppress(DamagedError):
+            yield Run.open(path)
 
 
 def is_started(folder: Path) -> bool:

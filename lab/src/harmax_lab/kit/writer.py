@@ -31,7 +31,12 @@ class RunWriter(Run):
         if not is_started(folder):
             write_json(folder / "config.json", config)
         try:
-            super().__init__(folder, read_config(folder))
+            found = read_config(folder)
+            if found["overrides"] and not config["overrides"]:
+                # Somebody's own settings were those of a profile, as it turns out: the run is the profile's.
+                found = {**found, "profile": config["profile"], "overrides": {}}
+                write_json(folder / "config.json", found)
+            super().__init__(folder, found)
             if set(self.cells) != set(config["cells"]):
                 raise DamagedError("config.json lists other cells than the experiment has")
         except DamagedError as error:
@@ -53,6 +58,35 @@ class RunWriter(Run):
         write_json(cell / "done", {"files": digests, "seconds": round(seconds, 3)})
         self.look_again()
 
+    def adopt(self) -> int:
+        """Copy cells that a run of other seeds, but otherwise equal settings, has finished; return how many."""
+        adopted = 0
+        for folder in filter(is_started, sorted(self.folder.parent.glob("[!.]*/"))):
+            missing = set(self.pending)
+            if not missing:
+                break
+            try:
+                other = Run.open(folder)
+                if folder == self.folder or _settings(other.config) != _settings(self.config):
+                    continue
+                common = [name for name in other.done if name in missing and other.cells[name] == self.cells[name]]
+                environments = other.environments if common else []
+            except DamagedError:
+                continue  # what is damaged is reported where it is read, and is no source
+            for name in common:
+                self._copy(name, other)
+            for environment in environments:
+                self.add_environment(environment)
+            adopted += len(common)
+        return adopted
+
+    def _copy(self, name: str, other: Run) -> None:
+        source, target = other.cell_folder(name), self.cell_folder(name)
+        for file in (*CELL_FILES, "done"):  # which is whole: its digests are checked whenever a cell is read
+            write_atomically(target / file, (source / file).read_bytes())
+        (target / "failed.json").unlink(missing_ok=True)
+        self.__dict__.pop("_checked", None)
+
     def fail(self, name: str, error: str) -> None:
         """Record that an attempt at a cell failed. The next run tries it again."""
         write_json(self.cell_folder(name) / "failed.json", {"error": error})
@@ -60,6 +94,15 @@ class RunWriter(Run):
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Store the summary of the run."""
         write_json(self.folder / "summary.json", summary)
+
+    def write_figures(self, drawn: Mapping[str, tuple[bytes, str]]) -> None:
+        """Store figures, as PNGs by name, with their captions; older ones of other names are removed."""
+        for name, (picture, _) in drawn.items():
+            write_atomically(self.figures / f"{name}.png", picture)
+        for path in self.figures.glob("*.png"):
+            if path.stem not in drawn:
+                path.unlink()
+        write_json(self.figures / "captions.json", {name: caption for name, (_, caption) in drawn.items()})
 
     def add_environment(self, present: Mapping[str, Any]) -> None:
         """Add an environment to env.json, if it is not there yet."""
@@ -74,6 +117,11 @@ class RunWriter(Run):
     def drop_partial(self, group: str | None = None) -> None:
         """Remove the partial state of a group, or of all groups."""
         shutil.rmtree(self.folder / "partial" if group is None else self.partial(group), ignore_errors=True)
+
+
+def _settings(config: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what decides the numbers of one seed's cells."""
+    return config["version"], {name: value for name, value in config["spec"].items() if name != "seeds"}
 
 
 def _plain_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -431,7 +431,7 @@ EXPERIMENT = Experiment(
         # Every step is logged, because a claim is about fluctuations; a tenth of the steps is one of the evaluations.
         "full": LanguageSpec(log_every=1, evaluate_every=96, checkpoint_every=240),
     },
-    work=Work(cells, run_cells, accelerated=True),
+    work=Work(cells, run_cells, accelerated=True, seeds_apart=True),
     measure=measure,
     keeps=("step", "loss", "val_step", "val_loss"),
     tables=tables,

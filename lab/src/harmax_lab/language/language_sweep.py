@@ -425,7 +425,7 @@ EXPERIMENT = Experiment(
     figure="Sec. 2 and 5, exponent",
     claims=CLAIMS,
     profiles={name: SweepSpec(**MODELS[name], **STEPS[name], **OWN[name]) for name in MODELS},
-    work=Work(cells, run_cells, accelerated=True),
+    work=Work(cells, run_cells, accelerated=True, seeds_apart=True),
     tables=tables,
     figures=figures,
 )

@@ -331,4 +331,4 @@ def work(
         return compact(train(group, partial(settings_of, spec), context, snapshots=2, centers=True))
 
     # Side by side: a GPU never waits for a compiler or for a last straggler.
-    return Work(cells, run_cells, group=lambda cell: None, pieces=pieces, accelerated=True)
+    return Work(cells, run_cells, group=lambda cell: None, pieces=pieces, accelerated=True, seeds_apart=True)

@@ -6,7 +6,7 @@
 train: 800 rows, 317 distinct; test: 200 rows, 156 distinct, 86.0% of the rows also in train; contradictions: 0
 """
 
-from harmax_lab.tasks.algorithmic import TASKS, audit_table, find_task
+from harmax_lab.tasks.algorithmic import TASKS, audit_table, find_task, sized
 from harmax_lab.tasks.dataset import PROTOCOLS, Audit, Split, Structure, Task, audit, make_split
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "audit_table",
     "find_task",
     "make_split",
+    "sized",
 ]

@@ -5,6 +5,7 @@ The protocols share their facts except in genealogy, where the authors' tokens c
 
 # F facts, T question tokens, K shown tokens
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -169,14 +170,35 @@ TASKS: dict[str, Callable[..., Task]] = {
 
 
 def find_task(name: str, *, protocol: str = "matched", **sizes: int) -> Task:
-    """Build a task by its name, under a protocol, at the paper's sizes or others.
+    """Build a task by its name, under a protocol, at the paper's sizes or others. A name may hold sizes, as `sized`.
 
     >>> find_task("modular_addition", modulus=7).facts.shape
     (49, 3)
+    >>> find_task("modular_addition+modulus=7").facts.shape
+    (49, 3)
     """
-    if name not in TASKS:
-        raise ValueError(unknown("task", name, TASKS))
-    return TASKS[name](protocol=protocol, **sizes)
+    plain, *words = name.split("+")
+    if plain not in TASKS:
+        raise ValueError(unknown("task", plain, TASKS))
+    known = [size for size in inspect.signature(TASKS[plain]).parameters if size != "protocol"]
+    for word in words:
+        size, _, value = word.partition("=")
+        if not value.isdecimal():
+            raise ValueError(f"`task` must be NAME+SIZE=NUMBER, got {name!r}; write {sized(plain, **{known[0]: 7})}.")
+        sizes[size] = int(value)
+    for size in sizes:
+        if size not in known:
+            raise ValueError(unknown("size", size, known))
+    return TASKS[plain](protocol=protocol, **sizes)
+
+
+def sized(name: str, **sizes: int) -> str:
+    """Return the name of a task at other sizes than the paper's.
+
+    >>> sized("modular_addition", modulus=59)
+    'modular_addition+modulus=59'
+    """
+    return "+".join([name, *(f"{size}={value}" for size, value in sizes.items())])
 
 
 def audit_table(seeds: Iterable[int], *, train_fraction: float = 0.8) -> list[dict[str, Any]]:

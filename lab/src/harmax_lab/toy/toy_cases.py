@@ -108,7 +108,7 @@ EXPERIMENT = Experiment(
         "quick": ToySpec(seeds=tuple(range(10))),
         "full": ToySpec(seeds=tuple(range(20))),
     },
-    work=Work(cells, run_cells, group=lambda cell: (cell.case, cell.arm)),
+    work=Work(cells, run_cells, group=lambda cell: (cell.case, cell.arm), seeds_apart=True),
     measure=measure,
     tables=tables,
     figures=figures,

@@ -1,7 +1,7 @@
 """Running experiments: `run` opens the run folder of an experiment and gives the pending cells to an engine."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 from harmax.environment import choose_device
 from harmax.errors import needs, unknown
+from harmax.figures import house_style, to_png
 from harmax_lab.kit.engine import local, ray
 from harmax_lab.kit.engine.ledger import Event, Ledger
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.reservations import Reservations
 from harmax_lab.kit.store import Run
+from harmax_lab.kit.variants import changes_of, in_words, stored
 from harmax_lab.kit.writer import RunWriter
 
 LOOK_EVERY = 1.0
@@ -42,12 +44,14 @@ def run(
     *,
     engine: str = "local",
     seeds: Sequence[int] | int | None = None,
+    changes: Mapping[str, Any] | None = None,
     smoke: bool = False,
     profile: str | None = None,
     folder: Path | str = "runs",
     device: str | None = None,
     cells: str | None = None,
     retry: bool = True,
+    figures: bool = False,
     progress: Callable[[Event], None] | None = None,
 ) -> Run:
     """Run an experiment, or what is left of it, and return its run folder.
@@ -60,6 +64,8 @@ def run(
         experiment: one of `EXPERIMENTS`, or one of your own.
         engine: a name in `ENGINES`.
         seeds: replaces the seeds of the profile; a number stands for 0, 1, ...
+        changes: replaces other settings of the profile, such as {"exponent": 4}. The run is a variant then, with a
+            folder of its own.
         smoke: short for `profile="smoke"`.
         profile: "smoke", "quick" (the default) or "full".
         folder: the folder of all runs.
@@ -68,6 +74,7 @@ def run(
         cells: run only cells with these fields ("dataset=cifar10,stage=final"; * stands for anything), so that several
             processes can share one run.
         retry: whether cells that failed before are tried again.
+        figures: whether to draw the experiment's figures into the folder figures/ of its run.
         progress: called with an `Event` whenever something is done.
     """
     if smoke and profile not in (None, "smoke"):
@@ -78,20 +85,28 @@ def run(
         raise ValueError(unknown("engine", engine, ENGINES))
     profile = "smoke" if smoke else profile or "quick"
     place = device_for(experiment, device, engine)
-    spec = experiment.resolve(profile, seeds)
-    overrides = {} if seeds is None else {"seeds": spec.seeds}
+    spec = experiment.resolve(profile, seeds, changes)
+    usual, given = experiment.resolve(profile), ("seeds",) * (seeds is not None)
+    own = [name for name in changes or () if getattr(spec, name) != getattr(usual, name)]
+    overrides = {name: getattr(spec, name) for name in (*given, *own)}
     trained = experiment.source or experiment
     result = _open(trained, folder, profile, spec, overrides)
+    report = progress or (lambda event: None)
+    adopted = result.adopt() if trained.work.seeds_apart and result.pending else 0
+    if adopted:
+        done, total = len(result.done), len(result.cells)
+        words = f"{adopted} cells taken from runs with other seeds"
+        report(Event(trained.name, done, len(result.failed), total, done / total, words))
     wanted = matching(result.cells, cells)
     names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
     if names:
-        _compute(trained, spec, result, names, ENGINES[engine], place, progress or (lambda event: None))
+        _compute(trained, spec, result, names, ENGINES[engine], place, report)
     if not result.pending:
         result.drop_partial()
-    result.write_summary(trained.summary_of(result))
+    _judge(trained, result, figures and trained is experiment)
     if trained is not experiment:
         result = _open(experiment, folder, profile, spec, overrides)
-        result.write_summary(experiment.summary_of(result))
+        _judge(experiment, result, figures)
     return result
 
 
@@ -119,6 +134,17 @@ def _compute(
     run.look_again()
 
 
+def _judge(experiment: Experiment[Any, Any], run: RunWriter, figures: bool) -> None:
+    """Store the summary of a run, and its figures."""
+    spec = experiment.load_spec(run.config["spec"])
+    results = experiment.results(spec, experiment.by_cell(spec, run.results))
+    run.write_summary(experiment.summary_of(run, experiment.judge(results, in_words(changes_of(run)))))
+    if figures and results:
+        with house_style():
+            pictures = experiment.figures(results)
+            run.write_figures({name: (to_png(one.figure), one.caption) for name, one in pictures.items()})
+
+
 def _open(
     experiment: Experiment[Any, Any], folder: Path | str, profile: str, spec: Any, overrides: dict[str, Any]
 ) -> RunWriter:
@@ -126,7 +152,7 @@ def _open(
         "experiment": experiment.name,
         "version": experiment.version,
         "profile": profile,
-        "spec": asdict(spec),
+        "spec": stored(spec),
         "overrides": overrides,
         "cells": {cell.name: asdict(cell) for cell in experiment.work.cells(spec)},
     }

@@ -13,6 +13,11 @@ from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
 from harmax_lab.kit.report.shipped import Published, published_folder, read_published
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Damage, Run, open_runs, spec_hash
+from harmax_lab.kit.variants import as_flags, changes_of, in_words
+
+UNREGISTERED = (
+    "no experiment of this name is registered; register it in the entry-point group harmax.experiments to see it here"
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,18 @@ class Section:
     summary: Summary = field(default_factory=lambda: Summary(()))
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     published: Published | None = None
+    variant: str = ""
+    """What a user has changed in the settings, such as "exponent=4"; empty for the standard run."""
+
+    @property
+    def id(self) -> str:
+        """The section's name on its page."""
+        return self.experiment.name + (f"-{self.run.folder.name}" if self.variant and self.run else "")
+
+    @property
+    def title(self) -> str:
+        """The experiment's title, and what a variant changes."""
+        return self.experiment.title + (f" (variant: {self.variant})" if self.variant else "")
 
     @property
     def judged(self) -> list[tuple[Claim, Verdict]]:
@@ -50,6 +67,7 @@ class Report:
             "experiments": [
                 {
                     "experiment": section.experiment.name,
+                    "variant": section.variant,
                     "command": section.command,
                     "profile": section.run.profile if section.run else None,
                     "failed": len(section.run.failed) if section.run else 0,
@@ -94,6 +112,9 @@ def write_report(
     shelf = published_folder() if published is None else Path(published)
     sections, damaged = [], list(found.damaged)
     for section in found.sections:
+        if section.variant:  # it has nothing published to stand beside
+            sections.append(section)
+            continue
         known, problems = read_published(section.experiment.name, shelf)
         damaged += problems
         sections.append(replace(section, published=known))
@@ -106,51 +127,55 @@ def write_report(
 def collect(experiments: Iterable[Experiment[Any, Any]], folder: Path | str, *, strict: bool = True) -> Collected:
     """Judge and draw the best run of each experiment in a folder, and list what could not be used.
 
+    Runs with settings of the user's own have sections of their own after that of the standard run.
+
     Args:
         experiments: in the order of the report.
         folder: with the runs.
         strict: whether a run that cannot be judged or drawn is an error. If not, it is listed, and the next best run
             takes its place.
     """
-    runs = open_runs(folder)
-    damaged = list(runs.damaged)
-    sections, others = [], []
-    names = set()
+    experiments, runs = list(experiments), open_runs(folder)
+    damaged, known = list(runs.damaged), {experiment.name for experiment in experiments}
+    sections = []
+    others: list[Damage] = []
     for experiment in experiments:
-        names.add(experiment.name)
-        usable: list[tuple[tuple[bool, int, int], Run]] = []
+        usable: dict[str, list[tuple[tuple[bool, int, int], Run]]] = {"": []}
         for run in runs.query(experiment=experiment.name):
             try:
                 _check_current(experiment, run)
                 describe_environment(run)
-                usable.append((_worth(run), run))
+                usable.setdefault(in_words(changes_of(run)), []).append((_worth(run), run))
             except Exception as error:  # config.json may hold anything
                 damaged.append(Damage(run.folder, _reason(error, "config.json does not fit the experiment")))
-        candidates = [run for _, run in sorted(usable, key=lambda one: one[0], reverse=True)]
-        section = _best(experiment, candidates, damaged, strict)
-        sections.append(section)
-        left_out = {damage.path for damage in damaged}
-        others += [
-            Damage(run.folder, f"another run of {experiment.name} is more thorough; this one is {command_of(run)}")
-            for run in candidates
-            if run is not section.run and run.folder not in left_out
-        ]
-    for run in runs:
-        if run.experiment not in names:
-            others.append(Damage(run.folder, f"no experiment with the name {run.experiment} is known"))
+        for variant, own in usable.items():
+            candidates = [run for _, run in sorted(own, key=lambda one: one[0], reverse=True)]
+            section = _best(experiment, candidates, variant, damaged, strict)
+            if section.run is None and variant:
+                continue  # it is listed as damaged
+            sections.append(section)
+            left_out = {damage.path for damage in damaged}
+            others += [
+                Damage(run.folder, f"another run of {experiment.name} is more thorough; this one is {command_of(run)}")
+                for run in candidates
+                if run is not section.run and run.folder not in left_out
+            ]
+    others += [Damage(run.folder, UNREGISTERED) for run in runs if run.experiment not in known]
     return Collected(tuple(sections), tuple(damaged), tuple(others))
 
 
-def _best(experiment: Experiment[Any, Any], candidates: Iterable[Run], damaged: list[Damage], strict: bool) -> Section:
+def _best(
+    experiment: Experiment[Any, Any], candidates: Iterable[Run], variant: str, damaged: list[Damage], strict: bool
+) -> Section:
     """Return the section of the first run that can be judged and drawn."""
     for run in candidates:
         if strict:
-            return _section(experiment, run, damaged)
+            return _section(experiment, run, variant, damaged)
         try:
-            return _section(experiment, run, damaged)
+            return _section(experiment, run, variant, damaged)
         except Exception as error:  # one run never takes the report down
             damaged.append(Damage(run.folder, _reason(error, "it cannot be judged")))
-    return _section(experiment, None, damaged)
+    return _section(experiment, None, variant, damaged)
 
 
 def _reason(error: Exception, otherwise: str) -> str:
@@ -164,7 +189,7 @@ def command_of(run: Run) -> str:
     flag = {"quick": "", "smoke": " --smoke", "full": " --full"}[run.profile]
     seeds = run.config["overrides"].get("seeds")
     chosen = "" if seeds is None else " --seeds " + ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
-    return f"harmax run {run.experiment}{flag}{chosen}"
+    return f"harmax run {run.experiment}{flag}{chosen}{as_flags(changes_of(run))}"
 
 
 def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
@@ -189,16 +214,19 @@ def _worth(run: Run) -> tuple[bool, int, int]:
     return settled, PROFILES.index(run.profile), len(run.done)
 
 
-def _section(experiment: Experiment[Any, Any], run: Run | None, damaged: list[Damage]) -> Section:
+def _section(experiment: Experiment[Any, Any], run: Run | None, variant: str, damaged: list[Damage]) -> Section:
     if run is None or not run.done:
-        return Section(experiment, f"harmax run {experiment.name}", run)
+        return Section(
+            experiment, command_of(run) if run and variant else f"harmax run {experiment.name}", run, variant=variant
+        )
     spec = experiment.load_spec(run.config["spec"])
     found, unreadable = _readable(run)
     damaged += [damage for damage in unreadable if damage not in damaged]  # views read the same cells
     results = experiment.results(spec, experiment.by_cell(spec, found))
     with house_style():
         pictures = experiment.figures(results)
-    return Section(experiment, command_of(run), run, results, experiment.judge(results), pictures)
+    summary = experiment.judge(results, variant)
+    return Section(experiment, command_of(run), run, results, summary, pictures, variant=variant)
 
 
 def _readable(run: Run) -> tuple[dict[str, CellResult], list[Damage]]:

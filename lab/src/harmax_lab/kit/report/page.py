@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
@@ -101,13 +101,19 @@ class Part:
     @cached_property
     def rows(self) -> list[Row]:
         """Every claim."""
-        name, published = self.section.experiment.name, self.section.published
+        name, published = self.section.id, self.section.published
         here = {verdict.claim: verdict for _, verdict in self.section.judged}
+        if self.section.variant:
+            return [Row(name, claim, here.get(claim.id) or _unpublished(claim), None) for claim in self.claims]
         known: Mapping[str, Verdict] = published.verdicts if published else {}
         return [
-            Row(name, claim, known.get(claim.id) or _unpublished(claim), here.get(claim.id))
-            for claim in self.section.experiment.claims
+            Row(name, claim, known.get(claim.id) or _unpublished(claim), here.get(claim.id)) for claim in self.claims
         ]
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """The claims of the experiment."""
+        return self.section.experiment.claims
 
     @property
     def shown(self) -> list[Row]:
@@ -162,7 +168,7 @@ class Part:
                 versions.append(Version("published", _png(stored.png), *stored.size, stored.caption))
             if name in here:
                 versions.append(_drawn(here[name], name))
-            figures.append(Figure(f"{self.section.experiment.name}--{name}", name.replace("_", " "), tuple(versions)))
+            figures.append(Figure(f"{self.section.id}--{name}", name.replace("_", " "), tuple(versions)))
         return figures
 
     @property
@@ -180,8 +186,13 @@ class Page:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Every claim of every experiment."""
-        return [row for part in self.parts for row in part.rows]
+        """Every claim of every experiment. Settings of one's own decide none, so variants do not count."""
+        return [row for part in self.standard for row in part.rows]
+
+    @property
+    def standard(self) -> list[Part]:
+        """The experiments with their own settings."""
+        return [part for part in self.parts if not part.section.variant]
 
     def tally(self, *, control: bool) -> Mapping[str, int]:
         """How many claims of the paper, or controls, have which published verdict."""
@@ -200,7 +211,7 @@ class Page:
     @property
     def ran(self) -> list[Part]:
         """Experiments with a finished cell on this machine."""
-        return [part for part in self.parts if part.section.judged]
+        return [part for part in self.standard if part.section.judged]
 
     @property
     def short(self) -> list[Part]:

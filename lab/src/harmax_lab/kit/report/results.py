@@ -30,7 +30,7 @@ def write_results(experiments: Iterable[Experiment[Any, Any]], folder: Path | st
     """
     written = []
     for section in collect(experiments, folder).sections:
-        if section.run is None or not section.run.done:
+        if section.run is None or not section.run.done or section.variant:
             continue
         target = Path(output) / section.experiment.name
         if _thoroughness(section.run.profile) < _thoroughness(_published_profile(target)):
