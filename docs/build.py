@@ -5,12 +5,13 @@
 
 Each module of docs/pages makes one kind of page: `api` from the docstrings, `benchmarks` from benchmarks/results,
 `verdicts` from lab/results. loss_page.py makes lab/results/is_it_the_loss.md from its template; `fields` fills numbers
-of results into such sentences. The results themselves are copied from
-the finished runs in runs/, where there are any. circle.py makes the README's film; it trains for two minutes, so it
+of results into the sentences of docs/templates. The results themselves are copied from the finished runs in runs/,
+where there are any. circle.py makes the README's film and the numbers of its caption; it trains for two minutes, so it
 is called by hand.
 """
 
 import argparse
+import json
 import os
 import runpy
 import sys
@@ -22,15 +23,23 @@ import loss_page
 import start_figures
 from harmax.bench import figures
 from harmax_lab.experiments import EXPERIMENTS
-from pages import api, benchmarks, verdicts
+from pages import api, benchmarks, fields, verdicts
 from pages.site import DOCS, FIGURES, RESULTS, ROOT, filled
 
 
 def pages() -> dict[Path, str]:
     """Every page of text that is made, wholly or between markers, and what it should say."""
+    studies = fields.summaries(RESULTS)
     filled_in = {
-        ROOT / "README.md": {"costs": benchmarks.costs_table()},
-        ROOT / "lab/README.md": {"verdicts": verdicts.verdict_table()},
+        ROOT / "README.md": {
+            "costs": benchmarks.costs_table(),
+            "film": fields.page("film", {"film": json.loads((DOCS / "images/circle.json").read_text())}),
+            "holds": fields.page("what_holds", studies),
+        },
+        ROOT / "lab/README.md": {
+            "verdicts": verdicts.verdict_table(),
+            "experiments": fields.page("experiments", studies),
+        },
         RESULTS / "changes.md": {"tally": verdicts.tally().replace("Of ", "Now, of ", 1)},
         ROOT / "benchmarks/README.md": benchmarks.sections(),
     }

@@ -1,19 +1,20 @@
 """Make the film of the README: numbers becoming a circle, standard loss beside harmonic loss.
 
-    python docs/circle.py                          two minutes on one CPU core; writes docs/images/circle.gif
+    python docs/circle.py                          two minutes on one CPU core; writes docs/images/circle.gif and .json
     python docs/circle.py --output film.gif        somewhere else
 
 The models learn to add modulo 31: the paper's MLP with either head under the matched protocol (both heads tied and
 without bias, no test row in the training set), the authors' 20 seeds, 3000 epochs. Each side shows its head's median
 run: of the 20 seeds in the order in which their test accuracy passes 0.9 (for 20 epochs in a row) the tenth; a run
 that never does counts as last. Frames are snapshots of the 16-dimensional embedding, seen along the two principal
-components of the last one.
+components of the last one. The .json holds the counts of all seeds, which the film's caption in the README says.
 """
 
 # S seeds, K snapshots, V tokens, D width
 
 import argparse
 import io
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -52,6 +53,8 @@ class Film(NamedTuple):
     """(K, V, D)."""
     accuracy: np.ndarray
     """Test accuracy after each epoch."""
+    counts: dict[str, Any]
+    """What became of all seeds, for the caption."""
 
 
 def main(
@@ -66,6 +69,9 @@ def main(
     films = {head: median_run(task, head, seeds, epochs, frames) for head in TITLES}
     drawn = draw(films, task)
     write_atomically(Path(output), to_gif(drawn))
+    rows = [{"head": head, **film.counts} for head, film in films.items()]
+    summary = {"verdicts": [], "tables": [{"title": "Runs behind the film", "rows": rows}]}
+    write_atomically(Path(output).with_suffix(".json"), f"{json.dumps(summary, indent=2)}\n".encode())
     shares = {head: on_circle(film.embedding[-1]) for head, film in films.items()}
     for head, film in films.items():
         print(f"{head}: seed {film.seed}, {shares[head]:.2%} of the variance on one circle", flush=True)
@@ -93,7 +99,8 @@ def median_run(task: Task, head: str, seeds: Sequence[int], epochs: int, frames:
     never, median = int(np.isinf(passed).sum()), np.median(passed) + 1  # a film counts finished epochs
     print(f"{head}: {clean} of {len(seeds)} runs end on a clean circle", flush=True)
     print(f"{head}: test passed at epoch {median:.0f} (median), never in {never} runs", flush=True)
-    return Film(chosen, history.snapshot_epochs, history.snapshots[place], history.test_accuracy[place])
+    counts = {"runs": len(seeds), "clean circles": clean, "never": never, "median epoch": float(median)}
+    return Film(chosen, history.snapshot_epochs, history.snapshots[place], history.test_accuracy[place], counts)
 
 
 def on_circle(points_VD: np.ndarray) -> float:
