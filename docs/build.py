@@ -29,17 +29,10 @@ from pages.site import DOCS, FIGURES, RESULTS, ROOT, filled
 
 def pages() -> dict[Path, str]:
     """Every page of text that is made, wholly or between markers, and what it should say."""
-    studies = fields.summaries(RESULTS)
+    made = sections_of_results()
     filled_in = {
-        ROOT / "README.md": {
-            "costs": benchmarks.costs_table(),
-            "film": fields.page("film", {"film": json.loads((DOCS / "images/circle.json").read_text())}),
-            "holds": fields.page("what_holds", studies),
-        },
-        ROOT / "lab/README.md": {
-            "verdicts": verdicts.verdict_table(),
-            "experiments": fields.page("experiments", studies),
-        },
+        ROOT / "README.md": {"costs": benchmarks.costs_table(), "film": made["film"], "holds": made["holds"]},
+        ROOT / "lab/README.md": {"verdicts": verdicts.verdict_table(), "experiments": made["experiments"]},
         RESULTS / "changes.md": {"tally": verdicts.tally().replace("Of ", "Now, of ", 1)},
         ROOT / "benchmarks/README.md": benchmarks.sections(),
     }
@@ -52,6 +45,17 @@ def pages() -> dict[Path, str]:
         RESULTS / "is_it_the_loss.md": loss_page.page(RESULTS),
         **({FIGURES / "README.md": benchmarks.figures_page(rows)} if rows else {}),
         **{path: filled(path.read_text(), made) for path, made in filled_in.items()},
+    }
+
+
+def sections_of_results() -> dict[str, str]:
+    """Sentences with numbers of results, by the marker that they stand behind."""
+    studies = fields.summaries(RESULTS)
+    film = {"film": json.loads((DOCS / "images/circle.json").read_text())}
+    return {
+        "film": fields.page("film", film),
+        "holds": fields.page("what_holds", studies),
+        "experiments": fields.page("experiments", studies),
     }
 
 

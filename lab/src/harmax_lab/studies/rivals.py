@@ -347,7 +347,9 @@ def figures(results: Results) -> dict[str, Picture]:
         }
         note = f" {UNTIED}: untied, as is the harmonic loss that it is compared with." * (protocol == "matched")
         for score, words in SCORES.items() if len(losses) > 1 else ():
-            title = f"{words.capitalize()} of each loss minus that of harmonic loss: {protocol} protocol, {HOW[protocol]}"
+            title = (
+                f"{words.capitalize()} of each loss minus that of harmonic loss: {protocol} protocol, {HOW[protocol]}"
+            )
             drawn[f"effects_{score}_{protocol}"] = Picture(
                 show.draw_effects(places, differences, score, title),
                 f"{words.capitalize()} of each loss minus that of harmonic loss: mean over seeds and 95 % interval, "

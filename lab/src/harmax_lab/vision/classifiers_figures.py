@@ -126,7 +126,9 @@ def _outliers(counted: Results) -> Picture:
     }
     handles = [drawing.mark_handle(style.label, "D", style.color) for style in tuning.STYLES.values()]
     size, words = (4.2 * len(pairs) + 1.8, 3.3), "area under the ROC curve, %"
-    figure, panels = drawing.panels_in_a_row(pairs, size=size, xlabel=words, handles=handles, sharey=True, title=OUTLIERS)
+    figure, panels = drawing.panels_in_a_row(
+        pairs, size=size, xlabel=words, handles=handles, sharey=True, title=OUTLIERS
+    )
     for (dataset, outside), axes in panels.items():
         for place, score in enumerate(SCORES):
             key = detection_key(outside, score, "auroc")

@@ -49,7 +49,8 @@ def judge_again(experiments: Iterable[Experiment[Any, Any]], output: Path | str)
 
     Pictures stay as they are: rows hold what claims and tables need, and no more. Rows of an older form lack what some
     tables need, so their tables stay too. Where no rows were kept, a verdict stays as long as its statement does, and
-    any other claim is not decided. Nor is any, if the runs are of another version of the experiment.
+    any other claim is not decided. Nor is any, if the runs are of another version of the experiment. What is exact
+    needs no rows.
 
     Args:
         experiments: whose published pages are judged.
@@ -82,7 +83,7 @@ def _judged_again(
         results = read_rows(experiment, folder)
         return {"verdicts": asdict(experiment.summarize(results.spec, results))["verdicts"]}
     before = {one["claim"]: one for one in stored["verdicts"]}
-    same = {claim.id for claim in experiment.claims if _escaped(claim.statement) in text}
+    same = {claim.id for claim in experiment.claims if _escaped(claim.statement) in text and not claim.exact}
     return {
         "verdicts": [
             before[claim.id] if claim.id in same & before.keys() else asdict(_unanswered(experiment, claim, NO_ROWS))
