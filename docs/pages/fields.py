@@ -32,7 +32,7 @@ FIELD = re.compile(r"\{(-?)(\w+):\s([^{}|]+)\|\s*([^{}|]+?)\s*\}")
 END = r"[+-]?(?:[\d.]+(?:e[+-]?\d+)?|inf)"
 INTERVAL = re.compile(rf"({END}) \[({END}), ({END})\](?: \([^)]*\))?")  # what is in brackets is of the paper
 COUNT = re.compile(r"(\d+) of \d+")
-WORDS = "none one two three four five six seven eight nine ten eleven twelve".split()
+WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 NOT_PROSE = (
     re.compile(r"```.*?```", re.DOTALL),
     re.compile(r"<!--.*?-->", re.DOTALL),
@@ -165,8 +165,10 @@ def write(value: Value, form: str) -> str:
 
     >>> write(Value(0.25, 0.2, 0.3), ".2f"), write(Value(0.25, 0.2, 0.3), ".1fi"), write(Value(7), "d")
     ('0.25', '0.2 [0.2, 0.3]', '7')
-    >>> write(Value(0.25, 0.2, 0.3), ".1fr"), write(Value(0.9488), ".1p"), write(Value(0.9488), ".1%"), write(Value(3), "w")
-    ('0.2 to 0.3', '94.9', '94.9 %', 'three')
+    >>> write(Value(0.9488), ".1p"), write(Value(0.9488), ".1%"), write(Value(3), "w")
+    ('94.9', '94.9 %', 'three')
+    >>> write(Value(0.25, 0.2, 0.3), ".1fr")
+    '0.2 to 0.3'
     """
     plain = form.removesuffix("i").removesuffix("r")
     estimate, *ends = [_format(number, plain) for number in value if number is not None]
