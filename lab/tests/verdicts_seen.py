@@ -84,7 +84,8 @@ class Verdicts:
     def whole(self, config: pytest.Config) -> bool:
         """Return whether all tests that plant results ran."""
         files = {path.relative_to(HERE).as_posix() for name in FOLDERS for path in (HERE / name).glob("test_*.py")}
-        chosen = config.option.keyword or any("::" in str(one) for one in config.args) or config.getoption("lf")
+        chosen = config.option.keyword or config.option.markexpr not in ("", "not gpu") or config.getoption("lf")
+        chosen = chosen or any("::" in str(one) for one in config.args)
         return not chosen and not config.option.collectonly and files <= self.files
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

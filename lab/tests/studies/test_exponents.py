@@ -123,6 +123,14 @@ def other(base: str, value: Metric, *, task: str, model: str = "") -> Metric:
             {"lattice_highest_mlp"},
         ),
         (
+            {"structure": other("structure", lambda cell, n: 1.0 - 0.3 * (n > 4), task="lattice", model="transformer")},
+            {"lattice_minor_transformer"},
+        ),
+        (
+            {"variance": other("variance", lambda cell, n: 0.9 + 0.01 * n, task="lattice", model="transformer")},
+            {"lattice_highest_transformer"},
+        ),
+        (
             {"structure": other("structure", lambda cell, n: 0.3 + 0.05 * n, task="modular_addition", model="mlp")},
             {"circle_one_mlp"},
         ),
