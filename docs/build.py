@@ -5,12 +5,13 @@
 
 Each module of docs/pages makes one kind of page: `api` from the docstrings, `benchmarks` from benchmarks/results,
 `verdicts` from lab/results. loss_page.py makes lab/results/is_it_the_loss.md from its template; `fields` fills numbers
-of results into such sentences. The results themselves are copied from
-the finished runs in runs/, where there are any. circle.py makes the README's film; it trains for two minutes, so it
+of results into the sentences of docs/templates. The results themselves are copied from the finished runs in runs/,
+where there are any. circle.py makes the README's film and the numbers of its caption; it trains for two minutes, so it
 is called by hand.
 """
 
 import argparse
+import json
 import os
 import runpy
 import sys
@@ -22,15 +23,16 @@ import loss_page
 import start_figures
 from harmax.bench import figures
 from harmax_lab.experiments import EXPERIMENTS
-from pages import api, benchmarks, verdicts
+from pages import api, benchmarks, fields, verdicts
 from pages.site import DOCS, FIGURES, RESULTS, ROOT, filled
 
 
 def pages() -> dict[Path, str]:
     """Every page of text that is made, wholly or between markers, and what it should say."""
+    made = sections_of_results()
     filled_in = {
-        ROOT / "README.md": {"costs": benchmarks.costs_table()},
-        ROOT / "lab/README.md": {"verdicts": verdicts.verdict_table()},
+        ROOT / "README.md": {"costs": benchmarks.costs_table(), "film": made["film"], "holds": made["holds"]},
+        ROOT / "lab/README.md": {"verdicts": verdicts.verdict_table(), "experiments": made["experiments"]},
         RESULTS / "changes.md": {"tally": verdicts.tally().replace("Of ", "Now, of ", 1)},
         ROOT / "benchmarks/README.md": benchmarks.sections(),
     }
@@ -43,6 +45,17 @@ def pages() -> dict[Path, str]:
         RESULTS / "is_it_the_loss.md": loss_page.page(RESULTS),
         **({FIGURES / "README.md": benchmarks.figures_page(rows)} if rows else {}),
         **{path: filled(path.read_text(), made) for path, made in filled_in.items()},
+    }
+
+
+def sections_of_results() -> dict[str, str]:
+    """Sentences with numbers of results, by the marker that they stand behind."""
+    studies = fields.summaries(RESULTS)
+    film = {"film": json.loads((DOCS / "images/circle.json").read_text())}
+    return {
+        "film": fields.page("film", film),
+        "holds": fields.page("what_holds", studies),
+        "experiments": fields.page("experiments", studies),
     }
 
 

@@ -9,9 +9,14 @@ column "structure".
 
     {rivals_mlp: structure_over_linear_mlp; difference | .2fi}
 
-takes the number "difference" of the verdict on a claim. The format is one of Python's. An "i" behind it writes the
-interval too: 0.19 [0.16, 0.23]. A minus before the study turns the sign: {-rivals_mlp: ...}. Neither line breaks nor
-capitals matter.
+takes the number "difference" of the verdict on a claim.
+
+    {parallelograms: Median; harmonic is = higher; rows | w}
+
+counts the rows with these entries. An entry stands alone, or behind the name of its column where it alone fits several
+rows. The format is one of Python's, "w" for a small number in words, or for example ".1p" for a share in percent
+without its sign. An "i" behind it writes the interval too: 0.19 [0.16, 0.23]; an "r" writes the interval alone: 0.16 to
+0.23. A minus before the study turns the sign: {-rivals_mlp: ...}. Neither line breaks nor capitals matter.
 """
 
 import json
@@ -20,8 +25,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pages.site import DOCS, wrap
+
+TEMPLATES = DOCS / "templates"
 FIELD = re.compile(r"\{(-?)(\w+):\s([^{}|]+)\|\s*([^{}|]+?)\s*\}")
-INTERVAL = re.compile(r"([+-]?[\d.]+|[+-]?inf|nan) \[(\S+), (\S+)\]")
+END = r"[+-]?(?:[\d.]+(?:e[+-]?\d+)?|inf)"
+INTERVAL = re.compile(rf"({END}) \[({END}), ({END})\](?: \([^)]*\))?")  # what is in brackets is of the paper
+COUNT = re.compile(r"(\d+) of \d+")
+WORDS = ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 NOT_PROSE = (
     re.compile(r"```.*?```", re.DOTALL),
     re.compile(r"<!--.*?-->", re.DOTALL),
@@ -30,6 +41,7 @@ NOT_PROSE = (
     FIELD,
 )
 NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
+ROWS = "rows"
 AROUND = 25  # characters that are shown on either side of a bare number
 
 Summary = Mapping[str, Any]
@@ -52,6 +64,11 @@ class Value(NamedTuple):
 def summaries(results: Path) -> dict[str, Summary]:
     """Return what is published of every study: its summary.json, by the name of its folder."""
     return {path.parent.name: json.loads(path.read_text()) for path in sorted(results.glob("*/summary.json"))}
+
+
+def page(name: str, studies: Mapping[str, Summary]) -> str:
+    """Return a template with its fields filled and its lines broken anew."""
+    return wrap(fill((TEMPLATES / f"{name}.md").read_text(), studies))
 
 
 def fill(text: str, studies: Mapping[str, Summary]) -> str:
@@ -94,10 +111,23 @@ def look_up(studies: Mapping[str, Summary], study: str, parts: list[str]) -> Val
     if len(tables) != 1:
         raise ValueError(f"{first!r} must be a claim, or begin the title of one table, got {len(tables)} tables.")
     *entries, column = rest
-    rows = [row for row in tables[0]["rows"] if set(map(_same, entries)) <= set(map(_same, row.values()))]
+    rows = [row for row in tables[0]["rows"] if all(_has(row, entry) for entry in entries)]
+    if column == ROWS:
+        return Value(len(rows))
     if len(rows) != 1:
         raise ValueError(f"the entries must be those of one row of {tables[0]['title']!r}, got {len(rows)} rows.")
-    return value_of(_entry(rows[0], column, "a column of this table"))
+    value, (row,) = value_of(_entry(rows[0], column, "a column of this table")), rows
+    for low, high in ((f"{column} low", f"{column} high"), ("low", "high")):
+        if value.low is None and low in row and high in row:
+            return Value(value.estimate, row[low], row[high])
+    return value
+
+
+def _has(row: Mapping[str, Any], entry: str) -> bool:
+    column, equals, value = entry.rpartition(" = ")
+    if equals and (found := [value for name, value in row.items() if _same(name) == _same(column)]):
+        return _same(found[0]) == _same(value)
+    return _same(entry) in map(_same, row.values())
 
 
 def _same(words: Any) -> str:
@@ -121,30 +151,44 @@ def value_of(entry: Any) -> Value:
     """
     if isinstance(entry, Mapping) and "estimate" in entry:
         return Value(entry["estimate"], entry["low"], entry["high"])
-    if isinstance(entry, str) and (match := INTERVAL.fullmatch(entry)):
+    if isinstance(entry, str) and (match := INTERVAL.fullmatch(entry) or COUNT.fullmatch(entry)):
         return Value(*map(float, match.groups()))
+    if isinstance(entry, list) and len(entry) == 3:
+        return Value(*entry)
     if isinstance(entry, int | float) and not isinstance(entry, bool):
         return Value(entry)
     raise ValueError(f"the entry must be a number, got {entry!r}; name another column.")
 
 
 def write(value: Value, form: str) -> str:
-    """Write a number by one of Python's formats; an "i" behind it writes the interval too.
+    """Write a number by one of Python's formats or one of ours.
 
     >>> write(Value(0.25, 0.2, 0.3), ".2f"), write(Value(0.25, 0.2, 0.3), ".1fi"), write(Value(7), "d")
     ('0.25', '0.2 [0.2, 0.3]', '7')
+    >>> write(Value(0.9488), ".1p"), write(Value(0.9488), ".1%"), write(Value(3), "w")
+    ('94.9', '94.9 %', 'three')
+    >>> write(Value(0.25, 0.2, 0.3), ".1fr")
+    '0.2 to 0.3'
     """
-    plain = form.removesuffix("i")
-    texts = [_zero(format(number, plain)).replace("%", " %") for number in value if number is not None]
-    if not form.endswith("i"):
-        return texts[0]
-    if value.low is None:
-        raise ValueError("this number has no interval; leave out the 'i' of the format.")
-    return f"{texts[0]} [{texts[1]}, {texts[2]}]"
+    plain = form.removesuffix("i").removesuffix("r")
+    estimate, *ends = [_format(number, plain) for number in value if number is not None]
+    if form == plain:
+        return estimate
+    if not ends:
+        raise ValueError(f"this number has no interval; leave out the {form[-1]!r} of the format.")
+    low, high = ends
+    return f"{low} to {high}" if form.endswith("r") else f"{estimate} [{low}, {high}]"
 
 
-def _zero(text: str) -> str:
-    return text.removeprefix("-") if not text.strip("-0.%") else text
+def _format(number: float, form: str) -> str:
+    if form == "w":
+        return WORDS[int(number)] if number in range(len(WORDS)) else f"{number:g}"
+    if form == "d" and float(number).is_integer():
+        number = int(number)
+    if form.endswith("p"):
+        number, form = 100 * number, f"{form[:-1]}f"
+    text = format(number, form)
+    return (text.lstrip("+-") if not text.strip("+-0.%") else text).replace("%", " %")
 
 
 def bare_numbers(text: str, allowed: Iterable[str]) -> list[str]:

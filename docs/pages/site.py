@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ DOCS = ROOT / "docs"
 RESULTS = ROOT / "lab/results"
 MEASURED = ROOT / "benchmarks/results"
 FIGURES = ROOT / "benchmarks/figures"
+NO_PARAGRAPH = ("#", "|", "<", "`", "    ")
+WIDTH = 120
 REPOSITORY = "https://github.com/harmax/harmax"
 
 
@@ -47,3 +50,33 @@ def measured(name: str) -> list[dict[str, Any]]:
     """Return the rows of one file of `benchmarks/results`; none where nothing was measured."""
     path = MEASURED / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def wrap(text: str) -> str:
+    """Break the lines of paragraphs and lists anew, since fields are longer than what they become.
+
+    >>> print(wrap("one\\ntwo\\n\\n- a\\n  b\\n- c"))
+    one two
+    <BLANKLINE>
+    - a b
+    - c
+    """
+    return "\n\n".join(map(_wrap_block, text.strip("\n").split("\n\n")))
+
+
+def _wrap_block(block: str) -> str:
+    if block.startswith(NO_PARAGRAPH):
+        return block
+    items = re.split(r"\n(?=\d+\. |- )", block)
+    marks = [match[0] if (match := re.match(r"\d+\. |- ", item)) else "" for item in items]
+    return "\n".join(
+        textwrap.fill(
+            " ".join(item.removeprefix(mark).split()),
+            WIDTH,
+            initial_indent=mark,
+            subsequent_indent=" " * len(mark),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for item, mark in zip(items, marks, strict=True)
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from harmax_lab.experiments import EXPERIMENTS
-from harmax_lab.kit.claims import NOT_DECIDED, VERDICTS, Claim, verdict_words
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN, VERDICTS, Claim, verdict_words
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.rules import rule_book
 from harmax_lab.paper import SENTENCES, sources_of
@@ -30,12 +30,14 @@ class Judged(NamedTuple):
 
 
 def judged() -> Iterator[Judged]:
-    """Every claim with its published verdict; a claim that no published run answers yet is not decided."""
+    """Every claim with its published verdict; one that no published run answers is not decided, or cannot be run."""
     for name, experiment in EXPERIMENTS.items():
         path = RESULTS / name / "summary.json"
         stored = json.loads(path.read_text())["verdicts"] if path.exists() else []
         verdicts = {entry["claim"]: entry["verdict"] for entry in stored}
-        yield from (Judged(experiment, claim, verdicts.get(claim.id, NOT_DECIDED)) for claim in experiment.claims)
+        for claim in experiment.claims:
+            unanswered = NOT_RUN if claim.not_run else NOT_DECIDED
+            yield Judged(experiment, claim, verdicts.get(claim.id, unanswered))
 
 
 def tally() -> str:

@@ -1,4 +1,4 @@
-"""What all tests of the laboratory share.
+"""What all tests of the laboratory share, and a check that every verdict can turn.
 
 Without a GPU Triton's kernels run in its interpreter; that must be said before anything imports them.
 """
@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from verdicts_seen import Verdicts
+
+# That kernels run in the interpreter must be said before anything imports them.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
@@ -23,3 +26,9 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = tomllib.loads(PROJECT.read_text())["project"]["entry-points"]
     declared = [EntryPoint(name, value, group) for group, some in groups.items() for name, value in some.items()]
     monkeypatch.setattr("harmax.plugins.entry_points", lambda group: [one for one in declared if one.group == group])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Watch the verdicts on planted results."""
+    if not config.pluginmanager.hasplugin("verdicts"):
+        config.pluginmanager.register(Verdicts(), "verdicts")

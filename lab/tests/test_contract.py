@@ -140,6 +140,9 @@ def test_figures_come_from_stored_results_alone(experiment: AnyExperiment, smoke
         for name, picture in pictures.items():
             assert CELL_NAME.fullmatch(name)
             assert picture.caption
+            axes = picture.figure.axes
+            alone = {axes[0].get_title(loc=place) for place in ("left", "center")} if len(axes) == 1 else {""}
+            assert picture.figure.get_suptitle() or any(alone), f"{name} must say in its title what it shows"
             svg = to_svg(picture.figure, name)
             assert svg.count("<path") > 10
 

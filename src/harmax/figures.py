@@ -6,6 +6,7 @@ A head has the same color, line and name in every figure. matplotlib is imported
 import base64
 import html
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,9 +124,11 @@ def new_figure(width: float, height: float) -> "Figure":
 
 def headline(figure: "Figure", title: str, handles: Sequence["Line2D"] = ()) -> None:
     """Write above all panels what a figure shows. A legend goes below them, where it cannot cover the title."""
-    figure.suptitle(title)
+    figure.suptitle(textwrap.fill(title, int(8.5 * figure.get_figwidth())))  # letters per inch, about
     if handles:
-        columns = len(handles) if len(handles) <= 5 else -(-len(handles) // 2)
+        letters = sum(len(str(handle.get_label())) for handle in handles)
+        fits = 0.55 * len(handles) + 0.075 * letters < figure.get_figwidth()  # inches, about
+        columns = len(handles) if fits and len(handles) <= 5 else -(-len(handles) // 2)
         figure.legend(handles=list(handles), loc="outside lower center", ncols=columns)
 
 

@@ -78,6 +78,8 @@ def test_both_harmonic_models_need_all_of_the_lattice_in_two_components(results:
         set_share(results, 0.895, seed=seed, **lattice)
     assert verdicts(results)["lattice_in_two"] == NOT_DECIDED
     assert verdicts(results)["lattice_in_two_matched"] == REPRODUCED
+    set_share(results, 0.95, **{**lattice, "protocol": "matched"})
+    assert verdicts(results)["lattice_in_two_matched"] == NOT_REPRODUCED
 
 
 def test_runs_that_pass_the_test_may_not_say_the_opposite(results: Results) -> None:

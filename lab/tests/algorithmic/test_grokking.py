@@ -157,6 +157,14 @@ def test_a_model_that_never_fits_does_not_grok(results: Results) -> None:
     assert verdicts(results)["standard_severe_authors"] == NOT_REPRODUCED
 
 
+def test_the_same_breaks_under_the_matched_protocol(results: Results) -> None:
+    arm = {"protocol": "matched", "model": "mlp", "head": "linear"}
+    set_epochs(results, 8, NEVER, task="equivalence", **arm)
+    set_epochs(results, NEVER, NEVER, task="permutation", **arm)
+    found = verdicts(results)
+    assert (found["most_evident_matched"], found["standard_severe_matched"]) == (NOT_REPRODUCED, NOT_REPRODUCED)
+
+
 @pytest.mark.parametrize(
     ("near", "verdict"), [(18, REPRODUCED), (12, REPRODUCED), (9, NOT_DECIDED), (4, NOT_REPRODUCED)]
 )

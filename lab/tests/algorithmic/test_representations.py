@@ -152,13 +152,15 @@ def test_every_claim_can_fail() -> None:
 
 
 def test_a_model_that_never_fails_does_not_often_fail() -> None:
-    perfect = made(of_arm("mlp", "linear", Run(0.05)), "modular_addition", seeds=20)
-    assert verdicts(perfect)["circle_standard_mlp"].verdict == NOT_REPRODUCED
+    for protocol, claim in (("authors", "circle_standard_mlp"), ("matched", "circle_standard_mlp_matched")):
+        perfect = made(of_arm("mlp", "linear", Run(0.05)), "modular_addition", protocol, seeds=20)
+        assert verdicts(perfect)[claim].verdict == NOT_REPRODUCED
 
 
 @pytest.mark.parametrize(("plan", "verdict"), [(swapped, NOT_REPRODUCED), (alike, NOT_DECIDED)])
 def test_overall_is_about_all_tasks_and_both_models(plan: Callable[[RunCell], Run], verdict: str) -> None:
     assert verdicts(made(plan))["overall"].verdict == verdict
+    assert verdicts(made(plan, protocol="matched"))["overall_matched"].verdict == verdict
 
 
 def test_one_task_in_which_harmonic_is_worse_does_not_break_what_is_said_overall(good: Results) -> None:

@@ -36,6 +36,7 @@ AS_THE_PAPER_SAYS = {
     "spherical": (0.4, 0.2),
 }
 DISTANCE = {"linear": 0.3, "l2": 0.8, "dot_harmax": 0.3, "harmonic": 0.9}
+ALONE = {"linear": 0.3, "l2": 0.3, "dot_harmax": 0.9, "harmonic": 0.8}  # HarMax, and the distance is in its way
 TOGETHER = {"linear": 0.3, "l2": 0.4, "dot_harmax": 0.3, "harmonic": 0.9}
 
 
@@ -128,8 +129,7 @@ def controls(scores: Scores, spec: AblationSpec = MATCHED_SPEC) -> dict[str, str
     ("scores", "expected"),
     [
         (TOGETHER, (REPRODUCED, REPRODUCED)),
-        # HarMax does it alone, and the distance is in its way.
-        ({"linear": 0.3, "l2": 0.3, "dot_harmax": 0.9, "harmonic": 0.8}, (NOT_REPRODUCED, NOT_REPRODUCED)),
+        (ALONE, (NOT_REPRODUCED, NOT_REPRODUCED)),
         # Nothing does anything.
         (dict.fromkeys(HEADS, 0.5), (NOT_DECIDED, NOT_DECIDED)),
     ],
@@ -137,6 +137,18 @@ def controls(scores: Scores, spec: AblationSpec = MATCHED_SPEC) -> dict[str, str
 def test_planted_scores_give_planted_verdicts_on_controls(scores: Scores, expected: tuple[str, ...]) -> None:
     found = controls(scores)
     assert tuple(found[name] for name in ("both_needed", "interaction")) == expected
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model"), [("authors", "mlp"), ("authors", "transformer"), ("matched", "transformer")]
+)
+@pytest.mark.parametrize(("scores", "verdict"), [(TOGETHER, REPRODUCED), (ALONE, NOT_REPRODUCED)])
+def test_controls_turn_for_each_model_and_protocol(protocol: str, model: str, scores: Scores, verdict: str) -> None:
+    spec = replace(SPEC, protocols=(protocol,), models=(model,))
+    made = planted(cells(spec), lambda cell: scores.get(cell.head, 0.5))
+    own = {f"{name}_{model}_{protocol}" for name in ("both_needed", "interaction")}
+    found = {one.claim: one.verdict for one in EXPERIMENT.summarize(spec, made).verdicts if one.claim in own}
+    assert set(found.values()) == {verdict}
 
 
 def test_of_fewer_tasks_only_what_asks_for_no_others_is_decided() -> None:

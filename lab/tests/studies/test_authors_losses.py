@@ -123,6 +123,7 @@ def test_the_caption_and_the_text_are_the_papers_and_only_of_the_figure_with_tha
         "spherical_poorer_mlp": ("D/13",),
         "spherical_poorer_transformer": ("D/13",),
         "proximity_explains": ("D/13",),
+        "maximal_separation": ("7/7",),
         "constellations_drift": ("D/5",),
         "anchors_are_stable": ("D/6",),
         "margins_are_global": ("D/9",),

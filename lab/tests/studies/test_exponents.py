@@ -42,10 +42,10 @@ def results(score: Callable[[str], float], spec: ExponentSpec = SPEC) -> dict[Ex
 
 
 def controls(score: Callable[[str], float], spec: ExponentSpec = MATCHED_SPEC) -> tuple[str, ...]:
-    """Return the verdicts on MLPs under the matched protocol."""
+    """Return the verdicts on the models of a spec, which has one kind of them, under the matched protocol."""
     found = {one.claim: one.verdict for one in EXPERIMENT.summarize(spec, results(score, spec)).verdicts}
     assert list(found) == [claim.id for claim in EXPERIMENT.claims]
-    return tuple(found[f"{name}_mlp_matched"] for name in CONTROLS)
+    return tuple(found[f"{name}_{spec.models[0]}_matched"] for name in CONTROLS)
 
 
 def falling(arm: str) -> float:
@@ -121,6 +121,14 @@ def other(base: str, value: Metric, *, task: str, model: str = "") -> Metric:
         (
             {"variance": other("variance", lambda cell, n: 0.9 + 0.01 * n, task="lattice", model="mlp")},
             {"lattice_highest_mlp"},
+        ),
+        (
+            {"structure": other("structure", lambda cell, n: 1.0 - 0.3 * (n > 4), task="lattice", model="transformer")},
+            {"lattice_minor_transformer"},
+        ),
+        (
+            {"variance": other("variance", lambda cell, n: 0.9 + 0.01 * n, task="lattice", model="transformer")},
+            {"lattice_highest_transformer"},
         ),
         (
             {"structure": other("structure", lambda cell, n: 0.3 + 0.05 * n, task="modular_addition", model="mlp")},
@@ -199,12 +207,25 @@ def test_too_little_decides_nothing_of_the_paper(change: dict[str, Any]) -> None
     assert {one.verdict for one in papers(replace(PAPERS_SPEC, **change)).values()} == {NOT_DECIDED}
 
 
-def test_where_small_exponents_are_better_two_is_unbeaten_and_the_root_is_not() -> None:
-    assert controls(falling) == (REPRODUCED, NOT_REPRODUCED, REPRODUCED, REPRODUCED, REPRODUCED)
+@pytest.mark.parametrize("model", FULL.models)
+def test_where_small_exponents_are_better_two_is_unbeaten_and_the_root_is_not(model: str) -> None:
+    found = controls(falling, replace(MATCHED_SPEC, models=(model,)))
+    assert found == (REPRODUCED, NOT_REPRODUCED, REPRODUCED, REPRODUCED, REPRODUCED)
 
 
-def test_where_large_exponents_are_better_the_rest_is_broken() -> None:
-    assert controls(lambda arm: 0.2 if arm == "learned" else 0.2 + 0.03 * float(arm)) == (NOT_REPRODUCED,) * 5
+@pytest.mark.parametrize("model", FULL.models)
+def test_where_large_exponents_are_better_the_rest_is_broken(model: str) -> None:
+    spec = replace(MATCHED_SPEC, models=(model,))
+    assert controls(lambda arm: 0.2 if arm == "learned" else 0.2 + 0.03 * float(arm), spec) == (NOT_REPRODUCED,) * 5
+
+
+@pytest.mark.parametrize("model", FULL.models)
+def test_where_the_root_of_the_width_is_best_it_is_unbeaten(model: str) -> None:
+    def highest_at_four(arm: str) -> float:
+        return 0.5 if arm == "learned" else 0.9 - 0.1 * abs(math.log2(float(arm) / 4))
+
+    found = controls(highest_at_four, replace(MATCHED_SPEC, models=(model,)))
+    assert found[:2] == (NOT_REPRODUCED, REPRODUCED)
 
 
 def test_differences_about_the_margin_decide_nothing() -> None:

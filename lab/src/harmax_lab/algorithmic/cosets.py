@@ -22,7 +22,7 @@ from harmax_lab.kit import drawing
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.judges import SIGNIFICANT, percent, reaches
-from harmax_lab.kit.results import Results, where
+from harmax_lab.kit.results import Results
 from harmax_lab.kit.rules import LEAST_RUNS
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table
@@ -123,7 +123,6 @@ def _judge_normal(results: Results) -> Finding:
     )
 
 
-ANY_RUN = where(protocol="authors", task=TASK, arm=HARMONIC_MLP)
 CLAIMS = (
     *said(
         "klein",
@@ -156,18 +155,16 @@ CLAIMS = (
         "partitions into cosets, because the paper then compares partitions, and the authors' code counts one per "
         "subgroup and side. The trivial subgroup and the whole group are left out. Exact.",
         sentences=("B/2",),
-        needs=ANY_RUN,
         judge=_judge_number,
-        seeds=1,
+        exact=True,
     ),
     Claim(
         "normal_subgroups",
         "Two pairs among them are the same, because A4 and Klein's four-group are two of the four normal subgroups of "
         "S4. A pair is the left and the right partition of a subgroup. Exact.",
         sentences=("B/3",),
-        needs=ANY_RUN,
         judge=_judge_normal,
-        seeds=1,
+        exact=True,
     ),
     Claim(
         "captured",

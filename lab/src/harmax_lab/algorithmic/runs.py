@@ -269,6 +269,7 @@ def _draw(results: Results, protocol: str) -> Picture:
             drawing.line_handle("test, standard", MODEL_STYLES[standard].color),
             drawing.line_handle("test, harmonic", MODEL_STYLES[harmonic].color),
         ],
+        title=f"How accuracy grows in training and in test, {protocol} protocol",
         sharey=True,
         sharex="col",
     )
@@ -282,8 +283,8 @@ def _draw(results: Results, protocol: str) -> Picture:
     return Picture(
         figure,
         f"Accuracy over training, {protocol} protocol (dropout in tests: {dropout}); {seeds_of(results)}. Lines are "
-        "medians over seeds, bands their range: training in gray and dashed, test in the model's color. Epochs count "
-        "from 1 here.",
+        "medians over seeds, bands their range: training in gray and dashed, test in the model's color. Where the "
+        "colored line rises long after the gray one, runs grok. Epochs count from 1 here.",
     )
 
 

@@ -53,6 +53,8 @@ class Claim:
     """Returns what a search has chosen for the arms that the claim rests on."""
     passing: Callable[[CellResult], bool] | None = None
     """For claims about what a trained model looks like: returns whether a run passes the test."""
+    exact: bool = False
+    """Whether it is a statement of mathematics that `judge` computes without any run."""
     enough: Callable[[Results[Any, Any]], str] = field(default=lambda results: "")
     """Returns why the run cannot decide the claim for reasons of its own; empty if it can."""
 
@@ -81,13 +83,13 @@ def conclude(claim: Claim, results: Results[Any, Any]) -> Verdict:
     """Judge a claim on the cells that it needs, by the rules of `rules.py`."""
     own = results.where(claim.needs)
     judge, finished = claim.judge, bool(own.wanted) and own.complete
-    finding = judge(own) if judge is not None and finished else Finding(None, "", {})
+    finding = judge(own) if judge is not None and (finished or claim.exact) else Finding(None, "", {})
     so_far = f" So far: {finding.sentence}" if finding.sentence else ""
     if claim.not_run:
         counts = finding.sentence and not own.spec.stand_in()
         evidence = f" In something smaller: {finding.sentence}" if counts else ""
         return Verdict(claim.id, NOT_RUN, f"{claim.not_run}{evidence}", finding.numbers)
-    if reason := undecided(claim, own):
+    if not claim.exact and (reason := undecided(claim, own)):
         return Verdict(claim.id, NOT_DECIDED, f"{reason}{so_far}", finding.numbers)
     if claim.passing is not None and judge is not None:
         passing = judge(own.having(claim.passing))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from harmax.analysis import Interval
-from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, new_figure
+from harmax.figures import HEAD_STYLES, _line, class_color, draw_band, headline, new_figure
 from harmax.figures import line_handle as line_handle
 from harmax.figures import mark_handle as mark_handle
 from harmax.figures import spaced as spaced
@@ -49,6 +49,7 @@ def facets(
     ylabel: str = "",
     font: float = 9.5,
     handles: Sequence["Line2D"] = (),
+    title: str = "",
     **options: Any,
 ) -> tuple["Figure", dict[tuple[R, K], "Axes"]]:
     """Return a figure with a panel for every row and column, and its panels by their keys.
@@ -60,7 +61,8 @@ def facets(
         xlabel: below the last row.
         ylabel: at the left of each row, below its label.
         font: size of the titles, in points.
-        handles: of the legend above all panels.
+        handles: of the legend, which stands below all panels if there is a title, and else above them.
+        title: of the figure: what it shows.
         options: as for `Figure.subplots`.
     """
     sides: Mapping[Any, str] = rows or {None: ""}
@@ -76,7 +78,9 @@ def facets(
         axes.set_ylabel("\n".join(filter(None, (words, ylabel))))
     for axes in grid[-1]:
         axes.set_xlabel(xlabel)
-    if handles:
+    if title:
+        headline(figure, title, handles)
+    elif handles:
         figure.legend(handles=list(handles), loc="outside upper center", ncols=len(handles))
     return figure, panels
 

@@ -117,6 +117,7 @@ DIVERGED = (
     "A run that diverged counts as a failure: it has learned nothing, recovers no structure and never generalizes. It "
     "is never left out."
 )
+EXACT = "A statement of mathematics that can be computed, such as a number of cosets, is judged without any run."
 INTERVALS = (
     "Intervals are 95 % intervals over seeds, paired where the arms share them. From ten pairs on they are bootstrap "
     "intervals. Below ten, a mean has Student's interval and a median the exact one between two of the values. A rule "
@@ -139,4 +140,5 @@ def rule_book() -> Iterable[tuple[str, str]]:
     """Return all rules as a name and a text each."""
     yield from ((rule.name, rule.text) for rule in (*RULES, FAILING))
     yield "diverged runs", DIVERGED
+    yield "exact statements", EXACT
     yield "intervals", INTERVALS

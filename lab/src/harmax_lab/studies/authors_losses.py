@@ -180,6 +180,13 @@ ARGUMENTS = (
         "in best_of_published.",
     ),
     _argument(
+        "maximal_separation",
+        "7/7",
+        "Harmonic loss, like contrastive loss, encourages maximal separation between classes.",
+        "What comes nearest is the share of an embedding's variance that lies between classes, in representations and "
+        "in the neural collapse of classifiers.",
+    ),
+    _argument(
         "constellations_drift",
         "D/5",
         "Contrastive loss enforces a relative order alone, so all features together can drift or rotate.",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from harmax.analysis import explained_variance
+from harmax.figures import headline
 from harmax_lab.algorithmic import planes
 from harmax_lab.algorithmic.runs import BODIES, TITLES
 from harmax_lab.kit import drawing
@@ -82,8 +83,7 @@ def scores(places: Sequence[Place]) -> "Figure":
         if score == list(ROWS)[-1]:
             axes.set_xlabel(f"exponent{_ends(own)}", fontsize=7.5)
         axes.minorticks_off()
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
-    figure.suptitle(f"What the exponent does, {places[0].protocol} protocol", fontsize=10.5)
+    headline(figure, f"Structure and accuracy against the harmonic exponent, {places[0].protocol} protocol", handles)
     return figure
 
 

@@ -361,8 +361,8 @@ def figures(results: Results) -> dict[str, Picture]:
     for protocol in results.distinct("protocol"):
         drawn[f"exponents_{protocol}"] = Picture(
             draw.scores([place for place in places if place.protocol == protocol]),
-            f"Scores against the exponent of the distance, {protocol} protocol, {len(spec.seeds)} seeds; {epochs}. "
-            "Lines: means; bands: 95 % intervals. "
+            f"How scores change with the exponent of the distance, {protocol} protocol, {len(spec.seeds)} seeds; "
+            f"{epochs}. A flat line means that the exponent does not matter. Lines: means; bands: 95 % intervals. "
             + "Marks in the gray strip: the learnable exponent, whose median end stands below."
             * (protocol == "matched"),
         )

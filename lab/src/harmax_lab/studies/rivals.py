@@ -347,10 +347,11 @@ def figures(results: Results) -> dict[str, Picture]:
         }
         note = f" {UNTIED}: untied, as is the harmonic loss that it is compared with." * (protocol == "matched")
         for score, words in SCORES.items() if len(losses) > 1 else ():
-            figure = show.draw_effects(places, differences, scores=[score])
-            figure.supxlabel(f"{words} of a loss minus that of harmonic loss: left of 0 it is behind", fontsize=9)
+            title = (
+                f"{words.capitalize()} of each loss minus that of harmonic loss: {protocol} protocol, {HOW[protocol]}"
+            )
             drawn[f"effects_{score}_{protocol}"] = Picture(
-                figure,
+                show.draw_effects(places, differences, score, title),
                 f"{words.capitalize()} of each loss minus that of harmonic loss: mean over seeds and 95 % interval, "
                 f"gray where it spans 0. To the right of 0 a loss is better than harmonic.{note} {budget}",
             )

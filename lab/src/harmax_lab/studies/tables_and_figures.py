@@ -3,6 +3,7 @@
 `arms` maps each arm to its label, `effects` a name to the weights of arms.
 """
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -139,34 +140,27 @@ def _mean_of(found: Sequence[Mapping[str, Any]], name: str) -> str:
     return str(interval([one.get(name) or 0.0 for one in found]))
 
 
-def draw_effects(
-    places: Iterable[Place], effects: Mapping[str, Weights], *, scores: Iterable[str] = SCORES, by_task: bool = True
-) -> "Figure":
-    """Draw effects under one protocol with their intervals, gray where these span 0: a row of panels per score.
-
-    Panels stand side by side by task and hold one effect under the other, or (`by_task` False) the other way round.
-    """
+def draw_effects(places: Sequence[Place], effects: Mapping[str, Weights], score: str, title: str) -> "Figure":
+    """Draw effects on a score under one protocol with their intervals, gray where these span 0: a panel per task."""
     models = {place.model: place.each() for place in places}
-    tasks = {index: one.words for index, one in enumerate(next(iter(models.values())))}
-    names = {name: name for name in effects}
-    columns: Mapping[Any, str] = tasks if by_task else names
-    lines: Mapping[Any, str] = names if by_task else tasks
-    rows = {score: SCORES[score].replace(" in ", " in\n") for score in scores}
-    size = (1.75 * len(columns) + 2.2 if by_task else 10, len(rows) * (0.28 * len(lines) + 0.75) + 0.6)
+    tasks = {index: textwrap.fill(one.words, 13) for index, one in enumerate(next(iter(models.values())))}
+    size = (1.6 * len(tasks) + 2.2, 0.28 * len(effects) + 1.9)
     marks = {model: MODEL_STYLES[model, "linear"].marker for model in models}
     handles = [drawing.mark_handle(BODIES[model], mark, "#444444") for model, mark in marks.items()]
-    figure, panels = drawing.facets(rows, columns, size=size, handles=handles, sharex="row", sharey=True)
-    for (score, column), axes in panels.items():
+    figure, panels = drawing.panels_in_a_row(
+        tasks, size=size, handles=handles if len(models) > 1 else (), title=title, sharex=True, sharey=True
+    )
+    for task, axes in panels.items():
         axes.axvline(0, color=ZERO, linewidth=0.9, zorder=1)
-        for (place, model), (line, key) in product(enumerate(models), enumerate(lines)):
-            index, name = (column, key) if by_task else (key, column)
-            if one := models[model][index].contrast(effects[name], score):
+        for (place, model), (line, weights) in product(enumerate(models), enumerate(effects.values())):
+            if one := models[model][task].contrast(weights, score):
                 height = line + 0.36 * (place - (len(models) - 1) / 2)
                 color = UNCLEAR if one.difference.above(0) is None else CLEAR
                 axes.plot(one.difference[1:], [height, height], color=color, linewidth=1.4, zorder=2)
                 mark: dict[str, Any] = {"marker": marks[model], "markersize": 4.5, "markeredgewidth": 0}
                 axes.plot(one.difference.estimate, height, color=color, zorder=3, **mark)
-        axes.set(yticks=range(len(lines)), yticklabels=lines.values(), ylim=(len(lines) - 0.5, -0.5))
-        axes.locator_params(axis="x", nbins=5 if len(columns) <= 3 else 3)
+        axes.set(yticks=range(len(effects)), yticklabels=effects, ylim=(len(effects) - 0.5, -0.5))
+        axes.locator_params(axis="x", nbins=4)
         axes.tick_params(axis="both", labelsize=8)
+    figure.supxlabel("left of 0 a loss is behind harmonic loss, right of 0 it is ahead", fontsize=9)
     return figure

@@ -28,6 +28,9 @@ TITLES = {
     "generated": "generated patterns",
 }
 SHORT = {**TITLES, tuning.CIFAR100: "CIFAR-100 (part)", tuning.TINY: "Tiny ImageNet (part)"}
+ACCURACY = "Test accuracy with either head"
+RELIABILITY = "How often an answer is right, against how sure the classifier is"
+OUTLIERS = "How well each score notices images of other classes"
 POINTS = 300  # of an abstention curve
 FAR = 20.0  # points below the best setting, which a panel of tuning does not show
 LOOKS = (("-", "o"), ("--", "s"), (":", "^"), ("-.", "v"))
@@ -54,13 +57,13 @@ def figures(results: Results) -> dict[str, Picture]:
     for dataset, own in counted.where(seed=results.spec.seeds[0]).groups("dataset").items():
         first = {cell.head: run for cell, run in own.items()}
         drawn[f"abstention_{dataset}"] = Picture(
-            draw_abstention(abstention_curves(first)),
+            _draw_abstention(first),
             f"What not answering buys, {TITLES[dataset]}, test images, first seed. Images are left out from the least "
             "sure on: by the largest probability where only the head is named, else by distances.",
         )
         if tuning.HARMONIC in first and "nearest.pixels" in first[tuning.HARMONIC].arrays:
             drawn[f"prototypes_{dataset}"] = Picture(
-                _draw_prototypes(first[tuning.HARMONIC]),
+                _draw_prototypes(first[tuning.HARMONIC], TITLES[dataset]),
                 f"What harmonic centers stand for, {TITLES[dataset]}, first seed: the training images whose features "
                 "lie nearest to the center of the class, and their distances; a frame marks another class.",
             )
@@ -88,7 +91,7 @@ def _lines() -> list[Any]:
 
 
 def _accuracy(counted: Results) -> Picture:
-    figure, panels = _panels(counted, 3.5, 1.4, 1.9, xlabel="test accuracy, %", sharey=True)
+    figure, panels = _panels(counted, 3.5, 1.4, 2.2, xlabel="test accuracy, %", sharey=True, title=ACCURACY)
     for dataset, axes in panels.items():
         for place, head in enumerate(tuning.HEADS):
             _draw_interval(
@@ -123,7 +126,9 @@ def _outliers(counted: Results) -> Picture:
     }
     handles = [drawing.mark_handle(style.label, "D", style.color) for style in tuning.STYLES.values()]
     size, words = (4.2 * len(pairs) + 1.8, 3.3), "area under the ROC curve, %"
-    figure, panels = drawing.panels_in_a_row(pairs, size=size, xlabel=words, handles=handles, sharey=True)
+    figure, panels = drawing.panels_in_a_row(
+        pairs, size=size, xlabel=words, handles=handles, sharey=True, title=OUTLIERS
+    )
     for (dataset, outside), axes in panels.items():
         for place, score in enumerate(SCORES):
             key = detection_key(outside, score, "auroc")
@@ -158,7 +163,8 @@ def _tuning(tuned: Results) -> Picture:
             axes.set_xscale("log", base=2)
             axes.set_xticks(spec.lrs, [f"{lr:g}" for lr in spec.lrs])
     handles = panels[spec.datasets[0]].get_lines()
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(tuning.HEADS))  # one column per head
+    figure.suptitle("What the search tried, and how accurate it was")
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(tuning.HEADS))  # one column per head
     return Picture(
         figure,
         "Accuracy on the training images that were held out, by learning rate, one line per exponent or scale: "
@@ -168,7 +174,8 @@ def _tuning(tuned: Results) -> Picture:
 
 
 def _reliability(counted: Results) -> Picture:
-    figure, panels = _panels(counted, 3.2, 0.6, 3.5, xlabel="confidence", ylabel="accuracy", handles=_lines())
+    words: dict[str, Any] = {"xlabel": "confidence", "ylabel": "accuracy", "title": RELIABILITY}
+    figure, panels = _panels(counted, 3.2, 0.6, 3.9, handles=_lines(), **words)
     for dataset, axes in panels.items():
         lowest = 1.0
         for cell, run in counted.where(dataset=dataset).items():
@@ -193,7 +200,8 @@ def _collapse(counted: Results) -> Picture:
 
     rows = {dataset: SHORT.get(dataset, dataset) for dataset in counted.spec.datasets}
     size = (11, 2.3 * len(rows) + 0.9)
-    figure, panels = drawing.facets(rows, COLLAPSE, size=size, xlabel="epoch", handles=_lines())
+    title = "How far features gather at their class means during training"
+    figure, panels = drawing.facets(rows, COLLAPSE, size=size, xlabel="epoch", handles=_lines(), title=title)
     for (dataset, name), axes in panels.items():
         for head, style in tuning.STYLES.items():
             own = counted.where(dataset=dataset, head=head)
@@ -216,6 +224,12 @@ def _collapse(counted: Results) -> Picture:
     )
 
 
+def _draw_abstention(first: Mapping[str, CellResult]) -> "Figure":
+    figure = draw_abstention(abstention_curves(first))
+    figure.suptitle("What not answering buys", fontsize=11)
+    return figure
+
+
 def abstention_curves(first: Mapping[str, CellResult]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return coverage and accuracy by label, (K,) each for K points of a curve, of one run per head."""
     scores = {}
@@ -235,7 +249,10 @@ def abstention_curves(first: Mapping[str, CellResult]) -> dict[str, tuple[np.nda
     return curves
 
 
-def _draw_prototypes(run: CellResult) -> "Figure":
+def _draw_prototypes(run: CellResult, dataset: str) -> "Figure":
     pixels = run.arrays["nearest.pixels"].astype(np.float32) / 255
     pixels = np.moveaxis(pixels, -1, 2) if pixels.ndim == 5 else pixels
-    return draw_nearest(pixels, run.arrays["nearest.distance"], run.arrays["nearest.label"], run.metrics["classes"])
+    arrays = run.arrays
+    figure = draw_nearest(pixels, arrays["nearest.distance"], arrays["nearest.label"], run.metrics["classes"])
+    figure.suptitle(f"{dataset}: training images nearest to each center")
+    return figure

@@ -344,6 +344,7 @@ def figures(results: Results) -> dict[str, Picture]:
         size=(3.3 * len(datasets) + 1.2, 5.4),
         xlabel="labeled images per class",
         handles=[*handles, drawing.line_handle("nearest class mean", GRAY, ":")],
+        title="Accuracy with few labeled images, and how far the harmonic head is ahead",
         sharex="col",
         height_ratios=(1.7, 1),
     )

@@ -116,9 +116,10 @@ def _accuracy(results: Results) -> Picture:
     spec = results.spec
     lines = [(protocol, head) for protocol in spec.protocols for head in PROTOCOLS[protocol].heads]
     figure, panels = drawing.panels_in_a_row(
-        {dataset: f"{title_of(dataset)}: test accuracy" for dataset in spec.datasets},
+        {dataset: title_of(dataset) for dataset in spec.datasets},
         size=(3.6 * len(spec.datasets) + 2.6, 0.31 * len(lines) + 1.5),
         xlabel="test accuracy, %",
+        title="Test accuracy of one layer, by settings and head",
         sharey=True,
     )
     for dataset, axes in panels.items():
@@ -158,6 +159,7 @@ def _correlation(results: Results, protocol: str) -> Picture:
         size=(10.5, 2.6 * len(spec.datasets) + 0.6),
         width_ratios=(2, 1.2),
         handles=[drawing.mark_handle(HEAD_STYLES[head].label, "o", HEAD_STYLES[head].color) for head in HEADS],
+        title="How much the weights look like their classes",
     )
     for dataset in spec.datasets:
         left, right = panels[dataset, "correlation"], panels[dataset, "size"]

@@ -394,6 +394,7 @@ def _reliability(results: Results, colors: Mapping[Arm, str]) -> Picture:
         xlabel="confidence, %",
         ylabel="accuracy - confidence, points",
         handles=_handles(colors),
+        title="How far the heads are surer than right, before and after one temperature",
         sharex="row",
         sharey="row",
     )
@@ -434,6 +435,7 @@ def _detection(results: Results, colors: Mapping[Arm, str]) -> Picture:
         size=(2.45 * len(outside) + 2.0, 2.7 * len(BODIES) + 0.6),
         xlabel=f"AUROC against {title_of(results.spec.known)}",
         handles=_handles(colors),
+        title="How well each score notices images of other kinds",
         sharey=True,
         sharex=True,
     )

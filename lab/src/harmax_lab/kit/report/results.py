@@ -7,7 +7,7 @@ from typing import Any
 
 from harmax.figures import to_png
 from harmax.files import read_json, write_atomically, write_json
-from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN, Claim, Verdict, verdict_words
+from harmax_lab.kit.claims import NOT_DECIDED, Claim, Verdict, conclude, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import OLD_ROWS, ROWS, read_rows, write_rows
 from harmax_lab.kit.report.html import Section, collect, describe_environment, format_number
@@ -50,7 +50,8 @@ def judge_again(experiments: Iterable[Experiment[Any, Any]], output: Path | str)
 
     Pictures stay as they are: rows hold what claims and tables need, and no more. Rows of an older form lack what some
     tables need, so their tables stay too. Where no rows were kept, a verdict stays as long as its statement does, and
-    any other claim is not decided. Nor is any, if the runs are of another version of the experiment.
+    any other claim is not decided. Nor is any, if the runs are of another version of the experiment. What is exact
+    needs no rows.
 
     Args:
         experiments: whose published pages are judged.
@@ -76,7 +77,7 @@ def _judged_again(
 ) -> dict[str, Any]:
     """Return today's verdicts on published runs and, where their rows are whole, their tables."""
     if stored.get("versions", [1] * len(experiment.versions)) != experiment.versions:
-        return {"verdicts": [asdict(_unanswered(claim, OTHER_VERSION)) for claim in experiment.claims]}
+        return {"verdicts": [asdict(_unanswered(experiment, claim, OTHER_VERSION)) for claim in experiment.claims]}
     if (folder / ROWS).is_file():
         return asdict(experiment.judge(read_rows(experiment, folder)))
     if (folder / OLD_ROWS).is_file():  # without what an experiment measures of its runs
@@ -84,17 +85,19 @@ def _judged_again(
         return {"verdicts": asdict(experiment.summarize(results.spec, results))["verdicts"]}
     before = {one["claim"]: one for one in stored["verdicts"]}
     said = from_markdown(text)  # older pages are not escaped
-    same = {claim.id for claim in experiment.claims if claim.statement.replace("|", "\\|") in said}
+    same = {claim.id for claim in experiment.claims if claim.statement.replace("|", "\\|") in said and not claim.exact}
     return {
         "verdicts": [
-            before[claim.id] if claim.id in same & before.keys() else asdict(_unanswered(claim, NO_ROWS))
+            before[claim.id] if claim.id in same & before.keys() else asdict(_unanswered(experiment, claim, NO_ROWS))
             for claim in experiment.claims
         ]
     }
 
 
-def _unanswered(claim: Claim, reason: str) -> Verdict:
-    return Verdict(claim.id, NOT_RUN, claim.not_run) if claim.not_run else Verdict(claim.id, NOT_DECIDED, reason)
+def _unanswered(experiment: Experiment[Any, Any], claim: Claim, reason: str) -> Verdict:
+    if claim.exact or claim.not_run:
+        return conclude(claim, experiment.results(experiment.profiles["full"], {}))
+    return Verdict(claim.id, NOT_DECIDED, reason)
 
 
 def _with_verdicts(text: str, judged: list[tuple[Claim, Verdict]], tables: tuple[Table, ...] | None) -> str:
