@@ -65,11 +65,10 @@ TABLES: dict[str, Callable[[], Table]] = {
     "iris": lambda: _from_sklearn("iris"),
     "wine": lambda: _from_sklearn("wine"),
     "breast_cancer": lambda: _from_sklearn("breast_cancer"),
-    "digits": lambda: _from_sklearn("digits"),
     "penguins": _penguins,
     "ionosphere": lambda: _keel("ionosphere"),
     "saheart": lambda: _keel("saheart"),
-    "vowel": lambda: _keel("vowel"),
+    "phoneme": lambda: _keel("phoneme"),
 }
 """Names and readers. The settings of HarmonicClassifier were chosen on other tables."""
 

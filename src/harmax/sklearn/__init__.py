@@ -16,6 +16,18 @@ with needs("sklearn"):
     from harmax.sklearn.abstention import AbstainRule
     from harmax.sklearn.classifier import HarmonicClassifier
     from harmax.sklearn.explanation import Explanation, NearRow, Reason
+    from harmax.sklearn.figures import draw_centers, draw_regions
     from harmax.sklearn.search import FewRowsWarning
+    from harmax.sklearn.table import read_csv
 
-__all__ = ["AbstainRule", "Explanation", "FewRowsWarning", "HarmonicClassifier", "NearRow", "Reason"]
+__all__ = [
+    "AbstainRule",
+    "Explanation",
+    "FewRowsWarning",
+    "HarmonicClassifier",
+    "NearRow",
+    "Reason",
+    "draw_centers",
+    "draw_regions",
+    "read_csv",
+]

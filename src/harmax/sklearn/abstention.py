@@ -44,11 +44,11 @@ def find_rule(
     enough = (curve.accuracy if coverage is None else curve.coverage) >= wanted - 1e-12
     if not enough.any():
         raise ValueError(
-            f"`accuracy` must be reachable, got {accuracy} where the clearest rows reach {curve.accuracy.max():.3f}; ask "
-            "for less, or give the model more rows or columns."
+            f"`accuracy` must be reachable, got {accuracy} where the clearest rows reach {curve.accuracy.max():.3f}; "
+            "ask for less, or give the model more rows or columns."
         )
     # For an accuracy the last place answers most rows, for a coverage the first place answers the clearest ones.
     place = int(np.flatnonzero(enough)[-1 if coverage is None else 0])
-    answered = scores_N >= curve.threshold[place]
+    answered = scores_N >= curve.thresholds[place]
     found = share_interval(int(right_N[answered].sum()), int(answered.sum()))
-    return AbstainRule(float(curve.threshold[place]), found, float(answered.mean()), len(scores_N))
+    return AbstainRule(float(curve.thresholds[place]), found, float(answered.mean()), len(scores_N))

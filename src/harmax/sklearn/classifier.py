@@ -157,8 +157,8 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if self.hidden is not None:
             raise AttributeError(
-                "a classifier with a hidden layer must look for its centers there, so it has no `centers_` in the units "
-                "of the table; leave `hidden` out, or read head_.centers."
+                "a classifier must have no hidden layer for `centers_` in the units of the table, got one; leave "
+                "`hidden` out, or read head_.centers, which are in the space of that layer."
             )
         centers_VD = self._columns.in_units(self._model.head.centers.numpy())
         if not self._as_table:
@@ -189,7 +189,9 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
             return found
         threshold = abstain.threshold if isinstance(abstain, AbstainRule) else float(abstain)
         if not 0 <= threshold <= 1:
-            raise ValueError(f"`abstain` must be a probability from 0 to 1, got {threshold}; take one from `abstain()`.")
+            raise ValueError(
+                f"`abstain` must be a probability from 0 to 1, got {threshold}; take one from `abstain()`."
+            )
         answers = found.astype(object)
         answers[np.exp(log_p_NV.max(axis=1)) < threshold] = None
         return answers
@@ -212,8 +214,8 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
             return find_rule(self.predict_log_proba(X), labels_N, accuracy=accuracy, coverage=coverage)
         if self._held_out is None:
             raise ValueError(
-                "`abstain` must have rows that the model was not fitted to, got none, because `fit` held none out; pass "
-                'X and y, or fit with temperature="auto" and at least 3 rows of each class.'
+                "`abstain` must have rows that the model was not fitted to, got none, because `fit` held none out; "
+                'pass X and y, or fit with temperature="auto" and at least 3 rows of each class.'
             )
         log_p_KV = with_temperature(self._held_out.log_p, self.temperature_)
         labels_K = self._rows.y_N.numpy()[self._held_out.places]
@@ -268,7 +270,7 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
         shown = self._columns.in_units(np.stack([x_D, w_VD[winner], w_VD[runner_up]]))
         reasons = []
         for column, place in zip(self._columns.columns, self._columns.places, strict=True):
-            value, own, other = shown[:, place].T if False else shown[:, place]
+            value, own, other = shown[:, place]
             if column.categories:
                 best = int(value.argmax())
                 seen = value[best] > 0.999
@@ -316,16 +318,14 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
     def _check_classes(self) -> None:
         if len(self.classes_) < 2:
             raise ValueError(
-                f"y must have at least 2 classes, got one class ({', '.join(map(str, self.classes_))}) in the rows with "
-                "a weight above 0; add rows of another class."
+                f"y must have at least 2 classes, got one class ({', '.join(map(str, self.classes_))}) in the rows "
+                "with a weight above 0; add rows of another class."
             )
 
 
 def _distinct(x_ND: np.ndarray, codes_N: np.ndarray, weight_N: np.ndarray) -> tuple[Rows, np.ndarray]:
     """Merge equal rows of one class and add their weights; return them, and the place of the first of each."""
-    _, first, inverse = np.unique(
-        np.column_stack([codes_N, x_ND]), axis=0, return_index=True, return_inverse=True
-    )
+    _, first, inverse = np.unique(np.column_stack([codes_N, x_ND]), axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)  # as in the table
     merged = np.bincount(inverse.reshape(-1), weights=weight_N)[order]
     first = first[order]

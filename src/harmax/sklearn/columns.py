@@ -129,8 +129,9 @@ def _fitted(name: str, values: np.ndarray, share_N: np.ndarray) -> Column:
     if values.dtype != object:
         mean = float(share_N @ values)
         spread = float(np.sqrt(share_N @ np.square(values - mean)))
-        constant = spread <= 1e-12 * max(1.0, abs(mean)) or values.min() == values.max()
-        return Column(name, np.array([mean]), 0.0 if constant else spread)
+        if values.min() == values.max():
+            return Column(name, values[:1].copy(), 0.0)
+        return Column(name, np.array([mean]), spread if spread > 1e-12 * abs(mean) else 0.0)
     categories = tuple(sorted(set(values), key=str))
     shares_K = np.array([share_N[values == one].sum() for one in categories])
     spread = float(np.sqrt((shares_K * (1 - shares_K)).sum())) if len(categories) > 1 else 0.0

@@ -66,7 +66,9 @@ class Explanation:
     def _table(self, most: int = 5) -> list[str]:
         shown = self.reasons[:most]
         cells = [["", "this row", str(self.predicted), str(self.runner_up), "part"]]
-        cells += [[one.column, *map(_short, (one.value, one.winner, one.runner_up)), f"{one.part:+.3g}"] for one in shown]
+        cells += [
+            [one.column, *map(_short, (one.value, one.winner, one.runner_up)), f"{one.part:+.3g}"] for one in shown
+        ]
         if len(self.reasons) > most:
             rest = sum(one.part for one in self.reasons[most:])
             cells.append([f"{len(self.reasons) - most} others", "", "", "", f"{rest:+.3g}"])

@@ -102,7 +102,9 @@ def _splits(rows: Rows, folds: int, seed: int) -> list[tuple[np.ndarray, np.ndar
     return list(order.split(np.zeros(len(rows)), rows.y_N.numpy()))
 
 
-def _climb(rows: Rows, splits: list[tuple[np.ndarray, np.ndarray]], fitting: Fitting, tried: dict[float, float]) -> float:
+def _climb(
+    rows: Rows, splits: list[tuple[np.ndarray, np.ndarray]], fitting: Fitting, tried: dict[float, float]
+) -> float:
     """Double the exponent while that lowers the held-out loss, else halve it while that does."""
 
     def loss(exponent: float) -> float:

@@ -27,8 +27,8 @@ def check_settings(model: "HarmonicClassifier") -> None:
         whole_number("batch_size", model.batch_size, least=1)
     if model.features is not None and not callable(model.features):
         raise TypeError(
-            f"`features` must be a module or a function, got {type(model.features).__name__}; for sentence-transformers "
-            "pass model.encode."
+            f"`features` must be a module or a function, got {type(model.features).__name__}; for "
+            "sentence-transformers pass model.encode."
         )
 
 
@@ -42,7 +42,7 @@ def fitting_of(model: "HarmonicClassifier", classes: int, rows: int, seed: int) 
 
 def _positive(name: str, value: Any, other: str) -> None:
     if not _is_number(value) or not 0 < value < math.inf:
-        raise ValueError(f"`{name}` must be a positive number {other}, got {value!r}; try {name}=\"auto\".")
+        raise ValueError(f'`{name}` must be a positive number {other}, got {value!r}; try {name}="auto".')
 
 
 def _is_number(value: Any) -> bool:

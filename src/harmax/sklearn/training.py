@@ -16,6 +16,8 @@ from harmax.heads import HarmonicHead
 MINI_BATCH_ABOVE = 20_000
 """Number of rows above which batch_size="auto" trains on mini-batches."""
 MINI_BATCH, EPOCHS, LEARNING_RATE = 1024, 20, 0.01
+FEW = 3
+"""Number of columns up to which rows on its way can stop a center, so that centers start farther out."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,8 @@ class Model(nn.Module):
         if fitting.hidden is not None:
             linear = nn.Linear(width, fitting.hidden, dtype=torch.float64)
             generator = torch.Generator().manual_seed(fitting.seed)
-            nn.init.uniform_(linear.weight, -1, 1, generator=generator).div_(math.sqrt(width))
+            reach = math.sqrt(3 / width)  # a variance of 1 for standardized columns
+            nn.init.uniform_(linear.weight, -reach, reach, generator=generator)
             nn.init.uniform_(linear.bias, -1, 1, generator=generator)
             layers = [linear, nn.SiLU()]
             width = fitting.hidden
@@ -88,12 +91,16 @@ def fit_model(rows: Rows, exponent: float, fitting: Fitting, *, loose: bool = Fa
     with torch.random.fork_rng(devices=[]):  # the head draws its centers before they move to the means
         model = Model(rows.x_ND.shape[1], exponent, fitting)
     with torch.no_grad():
-        means_VD = class_means(model.layers(rows.x_ND), rows, fitting.classes)
-        model.head.weight.copy_(means_VD)
-    objective = _Objective(model, rows, fitting)
+        features_ND = model.layers(rows.x_ND)
+        means_VD = class_means(features_ND, rows, fitting.classes)
+        model.head.weight.copy_(
+            means_VD if features_ND.shape[1] > FEW else _outward(features_ND, means_VD, rows, exponent)
+        )
+    objective = _Objective(model, rows, fitting, means_VD)
     if fitting.batch_size is not None and fitting.batch_size < len(rows):
         return model, _mini_batches(objective, fitting.batch_size), True
-    iterations, converged = _full_batch(objective, 50 if loose else fitting.max_iter, 1e-6 if loose else 1e-9)
+    tolerance = 1e-6 if loose or fitting.hidden is not None else 1e-9
+    iterations, converged = _full_batch(objective, 50 if loose else fitting.max_iter, tolerance)
     return model, iterations, converged or loose
 
 
@@ -103,11 +110,24 @@ def class_means(x_ND: Tensor, rows: Rows, classes: int) -> Tensor:
     return member_VN @ x_ND / member_VN.sum(1, keepdim=True)
 
 
+def _outward(x_ND: Tensor, means_VD: Tensor, rows: Rows, exponent: float) -> Tensor:
+    r"""Return class means moved away from their middle, where they have nearly the logits of normal distributions.
+
+    .. math:: w_j = m + c (m_j - m), \qquad c = n \sigma^2 / |m_j - m|^2, \text{ from 1 to 10}
+    """
+    middle_D = means_VD.mean(0)
+    share_N = rows.weight_N / rows.weight_N.sum()
+    within = share_N @ (x_ND - means_VD[rows.y_N]).square().mean(1)
+    between = (means_VD - middle_D).square().sum(1).mean()
+    factor = (exponent * within / between.clamp_min(1e-12)).clamp(1, 10)
+    return middle_D + factor * (means_VD - middle_D)
+
+
 class _Objective:
-    def __init__(self, model: Model, rows: Rows, fitting: Fitting) -> None:
+    def __init__(self, model: Model, rows: Rows, fitting: Fitting, means_VD: Tensor) -> None:
         self.model, self.rows, self.fitting = model, rows, fitting
         self.total = float(rows.weight_N.sum())
-        self.means_VD = None if fitting.hidden else model.head.weight.detach().clone()
+        self.means_VD = None if fitting.hidden is not None else means_VD
 
     def __call__(self, batch: Rows, share: float = 1.0) -> Tensor:
         """Return the loss of a batch, and this share of the pull."""
