@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 
 @dataclass(frozen=True)
 class Reason:
@@ -66,12 +64,10 @@ class Explanation:
     def _table(self, most: int = 5) -> list[str]:
         shown = self.reasons[:most]
         cells = [["", "this row", str(self.predicted), str(self.runner_up), "part"]]
-        cells += [
-            [one.column, *map(_short, (one.value, one.winner, one.runner_up)), f"{one.part:+.3g}"] for one in shown
-        ]
+        cells += [_cells(one) for one in shown]
         if len(self.reasons) > most:
             rest = sum(one.part for one in self.reasons[most:])
-            cells.append([f"{len(self.reasons) - most} others", "", "", "", f"{rest:+.3g}"])
+            cells.append([f"all others ({len(self.reasons) - most})", "", "", "", f"{rest:+.3g}"])
         widths = [max(len(row[place]) for row in cells) for place in range(5)]
         return [
             "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
@@ -79,5 +75,22 @@ class Explanation:
         ]
 
 
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float, np.number)) else str(value)
+def _cells(reason: Reason) -> list[str]:
+    show = short if isinstance(reason.value, float) else _share
+    value = short(reason.value) if isinstance(reason.value, float) else str(reason.value)
+    return [reason.column, value, show(reason.winner), show(reason.runner_up), f"{reason.part:+.3g}"]
+
+
+def _share(value: float) -> str:
+    return f"{value + 0.0:.0%}".replace("-0%", "0%")
+
+
+def short(value: float, spread: float = 0.0) -> str:
+    """Return a number in few digits, 0 where it is nothing beside the spread of its column.
+
+    >>> short(3771.2), short(0.04568), short(-7e-5, spread=0.5)
+    ('3,771', '0.0457', '0')
+    """
+    if abs(value) < 1e-3 * spread:
+        return "0"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from harmax.figures import Picture, class_color, headline, house_style, mark_handle, new_figure
+from harmax.sklearn.explanation import short
 
 if TYPE_CHECKING:
     from harmax.sklearn.classifier import HarmonicClassifier
@@ -26,7 +27,7 @@ def draw_centers(model: "HarmonicClassifier") -> Picture:
             "the model must look at columns to draw its centers, got one with a hidden layer; leave `hidden` out."
         )
     encoding = model._columns
-    w_VD = model.head_.centers.numpy()
+    w_VD = model._model.head.centers.numpy()
     units_VD = encoding.in_units(w_VD)
     order = np.argsort(-np.ptp(w_VD, axis=0), kind="stable")[:MOST_COLUMNS]
     names = [encoding.names[place] for place in order]
@@ -43,8 +44,9 @@ def draw_centers(model: "HarmonicClassifier") -> Picture:
         if len(w_VD) <= 12:
             for row, place in enumerate(order):
                 for column, value in enumerate(units_VD[:, place]):
-                    dark = abs(w_VD[column, place]) > 0.6 * limit
-                    axes.text(column, row, f"{value:.3g}", ha="center", va="center", color="white" if dark else "black")
+                    color = "white" if abs(w_VD[column, place]) > 0.6 * limit else "black"
+                    text = short(value, _spread(model, place))
+                    axes.text(column, row, text, ha="center", va="center", color=color)
         figure.colorbar(shown, ax=axes, shrink=min(1.0, 4 / len(names) + 0.2), label="standard deviations")
     left = len(encoding.names) - len(names)
     more = f" The {left} columns in which centers differ least are left out." if left else ""
@@ -68,7 +70,7 @@ def draw_regions(model: "HarmonicClassifier", columns: tuple[str | int, str | in
             "fit one without."
         )
     across, up = _two_columns(model, columns)
-    x_ND, w_VD = model._rows.x_ND.numpy(), model.head_.centers.numpy()
+    x_ND, w_VD = model._rows.x_ND.numpy(), model._model.head.centers.numpy()
     ends = [_reach(x_ND[:, place], w_VD[:, place]) for place in (across, up)]
     grids = [np.linspace(low, high, 240) for low, high in ends]
     mesh_GD = np.zeros((grids[0].size * grids[1].size, x_ND.shape[1]))
@@ -83,9 +85,12 @@ def draw_regions(model: "HarmonicClassifier", columns: tuple[str | int, str | in
         sure_G = p_GV.max(axis=1, keepdims=True) ** 2
         image = 1 - 0.55 * sure_G * (1 - colors_V3[p_GV.argmax(axis=1)])
         to_units = [lambda v, p=place: v * _spread(model, p) + _mean(model, p) for place in (across, up)]
-        extent = [*(to_units[0](np.array(ends[0]))), *(to_units[1](np.array(ends[1])))]
-        shape = (grids[1].size, grids[0].size, 3)
-        axes.imshow(image.reshape(shape), origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+        left, right = (float(one) for one in to_units[0](np.array(ends[0])))
+        bottom, top = (float(one) for one in to_units[1](np.array(ends[1])))
+        image_HW3 = image.reshape(grids[1].size, grids[0].size, 3)
+        axes.imshow(
+            image_HW3, origin="lower", extent=(left, right, bottom, top), aspect="auto", interpolation="bilinear"
+        )
         for place, color in enumerate(colors_V3):
             own = x_ND[model._rows.y_N.numpy() == place]
             axes.plot(
@@ -109,7 +114,7 @@ def _two_columns(model: "HarmonicClassifier", columns: Any) -> tuple[int, int]:
     if len(numbers) < 2:
         raise ValueError(f"the table must have two columns of numbers for a map, got {len(numbers)}; use draw_centers.")
     if columns is None:
-        spread_D = np.ptp(model.head_.centers.numpy(), axis=0)
+        spread_D = np.ptp(model._model.head.centers.numpy(), axis=0)
         first, second = sorted(numbers, key=lambda place: -spread_D[place])[:2]
         return first, second
     names = encoding.names
@@ -128,9 +133,8 @@ def _reach(rows_N: np.ndarray, centers_V: np.ndarray) -> tuple[float, float]:
 
 
 def _spread(model: "HarmonicClassifier", place: int) -> float:
-    return next(
-        one.spread for one, at in zip(model._columns.columns, model._columns.places, strict=True) if at.start == place
-    )
+    both = zip(model._columns.columns, model._columns.places, strict=True)
+    return next(one.spread for one, at in both if at.start <= place < at.stop)
 
 
 def _mean(model: "HarmonicClassifier", place: int) -> float:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 MOST_CATEGORIES = 20
 """A column of text with more different values is taken for free text or for names of rows."""
+FEW_CATEGORIES = 5
+"""So many values may be categories also in a short file."""
 
 
 def read_csv(
@@ -98,7 +100,7 @@ def _check_column(column: "Series", name: str) -> None:
     leave = f"leave it out with drop=[{column.name!r}]"
     if distinct == 1:
         raise ValueError(f"column {column.name!r} of {name} must vary, got {column.iloc[0]!r} in all rows; {leave}.")
-    if column.dtype.kind not in "biuf" and distinct > min(MOST_CATEGORIES, len(column) / 2):
+    if column.dtype.kind not in "biuf" and distinct > min(MOST_CATEGORIES, max(FEW_CATEGORIES, len(column) / 2)):
         raise ValueError(
             f"column {column.name!r} of {name} must hold numbers or few categories, got {distinct} different texts in "
             f"{len(column)} rows, such as {column.iloc[0]!r}; {leave}, repair numbers that are written as text "
