@@ -146,6 +146,8 @@ def test_bad_tables_are_refused_by_the_names_of_their_columns() -> None:
         small().fit(x.assign(day=pd.Timestamp("2020-01-01")), y)
     with pytest.raises(ValueError, match=r"got one class \(setosa\)"):
         small().fit(x.head(10), y.head(10))
+    with pytest.raises(ValueError, match=r"X must hold numbers, got text .* in a DataFrame"):
+        small().fit(x.to_numpy(), y)
     model = small().fit(x, y)
     with pytest.raises(ValueError, match="column sepal must hold numbers, as in the training rows, got 'long'"):
         model.predict(x.assign(sepal="long"))

@@ -24,7 +24,7 @@ SKIPPED = {"check_array_api_input"}
     "model",
     [
         HarmonicClassifier(exponent=4.0, temperature=1.0, random_state=0),
-        HarmonicClassifier(exponent=4.0, temperature=1.0, hidden=4, max_iter=30, random_state=0),
+        HarmonicClassifier(exponent=4.0, temperature=1.0, hidden=4, max_iter=10, random_state=0),
     ],
     ids=["centers", "hidden"],
 )
@@ -37,9 +37,9 @@ def test_every_check_of_scikit_learn_passes(model: HarmonicClassifier) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_check_passes_with_the_choices_of_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harmax.sklearn.search.LARGEST", 8.0)  # fewer exponents: the checks fit hundreds of times
-    monkeypatch.setattr("harmax.sklearn.search.SMALLEST", 4.0)
-    results = check_estimator(HarmonicClassifier(folds=2, max_iter=40, random_state=0), on_skip=None)
+    monkeypatch.setattr("harmax.sklearn.search.LARGEST", 8.0)  # one exponent: the checks fit hundreds of times
+    monkeypatch.setattr("harmax.sklearn.search.SMALLEST", 8.0)
+    results = check_estimator(HarmonicClassifier(folds=2, max_iter=20, random_state=0), on_skip=None)
     assert {one["check_name"] for one in results if one["status"] != "passed"} <= SKIPPED
 
 

@@ -35,10 +35,11 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
     categories or booleans of a DataFrame become one indicator per value; together they have variance 1, as a number
     has. Missing values are refused. A constant column is ignored.
 
-    Training starts with each center at the mean of its class, and lowers the harmonic loss with L-BFGS. With
-    `exponent="auto"` and `temperature="auto"` stratified cross-validation chooses both by the log loss of held-out
-    rows, so a fit trains about 20 to 40 small models. Equal rows always share a fold, and a weight of 3 means the same
-    as three copies. There is no `partial_fit`, because standard deviations and the choices need all rows.
+    Training starts with each center at the mean of its class (with up to three columns farther out), and lowers the
+    harmonic loss with L-BFGS. With `exponent="auto"` and `temperature="auto"` stratified cross-validation chooses both
+    by the log loss of held-out rows, so a fit trains about 20 to 40 small models. Equal rows always share a fold, and a
+    weight of 3 means the same as three copies. There is no `partial_fit`, because standard deviations and the choices
+    need all rows.
 
     Args:
         exponent: n, or "auto": doubled or halved from 8 on, while held-out rows gain.
@@ -67,10 +68,10 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
     >>> from sklearn.datasets import load_iris
     >>> flowers = load_iris(as_frame=True)
     >>> model = HarmonicClassifier(random_state=0).fit(flowers.data, flowers.target_names[flowers.target])
-    >>> model.centers_.round(1).loc["setosa", "petal length (cm)"].item()
-    1.4
-    >>> print(model.explain(flowers.data.iloc[77]).predicted)
-    versicolor
+    >>> model.centers_.loc["setosa", "petal length (cm)"] < model.centers_.loc["virginica", "petal length (cm)"]
+    np.True_
+    >>> model.explain(flowers.data.iloc[0]).predicted
+    'setosa'
     """
 
     def __init__(
@@ -304,7 +305,15 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
                 raise ValueError(f"X must have rows and columns, got shape {X.shape}; look at how it was read.")
             names = [str(name) for name in X.columns]
             return plain_columns(X, names), names
-        x_ND = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
+        try:
+            x_ND = validate_data(self, X, reset=reset, dtype=np.float64, ensure_all_finite=False)
+        except ValueError as error:
+            if "could not convert string" not in str(error):
+                raise
+            raise ValueError(
+                f"X must hold numbers, got text ({error}); pass columns of text or categories in a DataFrame, or free "
+                "text with `features`."
+            ) from None
         names = list(getattr(self, "feature_names_in_", map(str, range(x_ND.shape[1]))))
         return plain_columns(x_ND, names), names
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harmax.errors import unknown
+from harmax.errors import needs, unknown
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -38,7 +38,8 @@ def read_csv(
     >>> list(x.columns), list(y)
     (['height', 'leaf'], ['oak', 'ash', 'oak'])
     """
-    import pandas
+    with needs("sklearn"):
+        import pandas
 
     name = Path(path).name
     try:
