@@ -121,6 +121,14 @@ def test_abstaining_keeps_its_promise_on_new_rows() -> None:
     assert half.coverage == pytest.approx(0.5, abs=0.001)
     assert half.accuracy.estimate > 0.95 > model.score(new, labels)
     assert "50.0% of 2000 rows are answered" in str(half)
+    with pytest.raises(ValueError, match="`accuracy` must be above 0 and at most 1, got 95"):
+        model.abstain(accuracy=95)
+    with pytest.raises(TypeError, match="give `accuracy` or `coverage`, one of them"):
+        model.abstain(accuracy=0.9, coverage=0.5)
+    with pytest.raises(ValueError, match=r"`accuracy` must be reachable, got 0.99 where the clearest rows reach 0\."):
+        model.abstain(new, 1 - labels, accuracy=0.99)
+    with pytest.raises(ValueError, match="`abstain` must be a probability"):
+        model.predict(new, abstain=95)
 
 
 def test_too_few_rows_warn_and_say_what_to_do() -> None:

@@ -65,6 +65,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "iris": lambda: _from_sklearn("iris"),
     "wine": lambda: _from_sklearn("wine"),
     "breast_cancer": lambda: _from_sklearn("breast_cancer"),
+    "digits": lambda: _from_sklearn("digits"),
     "penguins": _penguins,
     "ionosphere": lambda: _keel("ionosphere"),
     "saheart": lambda: _keel("saheart"),

@@ -39,13 +39,13 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
     harmonic loss with L-BFGS. With `exponent="auto"` and `temperature="auto"` stratified cross-validation chooses both
     by the log loss of held-out rows, so a fit trains about 20 to 40 small models. Equal rows always share a fold, and a
     weight of 3 means the same as three copies. There is no `partial_fit`, because standard deviations and the choices
-    need all rows.
+    need all rows. A fitted model keeps its training rows, because `explain` names the nearest ones.
 
     Args:
         exponent: n, or "auto": doubled or halved from 8 on, while held-out rows gain.
         temperature: T, or "auto": the best one for held-out rows. 1 leaves probabilities as they are.
-        pull: how strongly a center is held at the mean of its class. With a large number the model becomes the nearest
-            centroid with harmonic probabilities.
+        pull: how strongly a center is held at the mean of its class, and a hidden layer at 0. With a large number and
+            no hidden layer the model becomes the nearest centroid with harmonic probabilities.
         features: a trained network or a function whose output the head looks at instead of X, such as
             `SentenceTransformer(...).encode`. It is not trained. X may then hold anything that it takes.
         hidden: width of one hidden layer, which is trained, or None. Centers are then no rows of the table, so
