@@ -20,7 +20,7 @@ class AbstainRule(NamedTuple):
     coverage: float
     """Share of these rows that are answered."""
     rows: int
-    """Their number."""
+    """Their number; equal rows of one class count once if they are from `fit`."""
 
     def __str__(self) -> str:
         right = " to ".join(f"{limit:.1%}" for limit in self.accuracy[1:])

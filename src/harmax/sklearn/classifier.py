@@ -140,7 +140,7 @@ class HarmonicClassifier(ClassifierMixin, BaseEstimator):
         self._model.eval().requires_grad_(False)
         self._rows = rows
         labels = np.asarray(X.index) if is_table(X) else np.arange(len(y_N))
-        self._row_labels = labels[kept][first]
+        self._row_labels = labels[kept][first].tolist()
         self._as_table = is_table(X) and self.features is None
         if not converged:
             _warn_not_converged(self.max_iter)
