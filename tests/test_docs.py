@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from sklearn.datasets import load_iris
 from torch import nn
 from transformers import AutoModelForCausalLM, LlamaConfig
 
@@ -75,6 +76,17 @@ def test_the_other_code_of_the_readme_runs():
     exec(blocks("README.md")[2], names)
     torch.testing.assert_close(names["loss"], F.cross_entropy(names["log_probabilities"], names["target"]))
     assert model.fc is names["head"]
+
+
+def test_the_code_of_the_readme_for_tables_runs(tmp_path, monkeypatch, capsys):
+    flowers = load_iris(as_frame=True)
+    table = flowers.data.iloc[::2].assign(species=flowers.target_names[flowers.target[::2]])
+    table.to_csv(tmp_path / "flowers.csv", index=False)
+    monkeypatch.chdir(tmp_path)
+    exec(next(block for block in blocks("README.md") if "read_csv" in block), {})
+    printed = capsys.readouterr().out
+    for words in ("petal length (cm)", "setosa (", "nearest training rows", "answer from probability"):
+        assert words in printed
 
 
 def tiny_llama():

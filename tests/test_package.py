@@ -15,6 +15,7 @@ OPTIONAL = [
     "matplotlib",
     "jinja2",
     "sklearn",
+    "pandas",
     "transformers",
     "tiktoken",
     "ray",

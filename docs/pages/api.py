@@ -17,6 +17,7 @@ LIBRARY = {
     "harmax.heads": "Heads and their relatives",
     "harmax.analysis": "Measures: numpy in, numbers out",
     "harmax.inspect": "Looking at a trained model",
+    "harmax.sklearn": "Small tables, in scikit-learn",
     "harmax.kernels": "Implementations of the loss",
     "harmax.hf": "Hugging Face transformers",
     "harmax.train": "Training language models",

@@ -3,12 +3,25 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from harmax.bench import figures
+from harmax.analysis import Interval
+from harmax.bench import figures, tabular
 from harmax.kernels import MODES
 from pages.site import measured, table
 
 SHOWN_ON_GPU = ("cross_entropy_compiled", "liger", "cut_cross_entropy", *(f"triton_{mode}" for mode in MODES))
 """What benchmarks/README.md shows of the H200's rows; benchmarks/figures/README.md shows all of them."""
+TABULAR_METHODS = {
+    "harmonic": "harmonic",
+    "harmonic_paper": "harmonic, paper's exponent",
+    "logistic": "logistic regression",
+    "centroid": "nearest centroid",
+    "neighbors": "k-nearest neighbors",
+}
+TABULAR_MEASURES = {
+    "accuracy": "**Accuracy in %**, higher is better:",
+    "log_loss": "**Log loss in nats**, lower is better:",
+    "ece": "**Expected calibration error in %**, 15 bins, lower is better:",
+}
 SMALL_ON_CPU, SMALL_ON_GPU = (1024, 768, 50304), (16384, 768, 50304)
 """Sizes of the README's table: tokens, features, classes."""
 
@@ -155,6 +168,60 @@ def ensemble_table() -> str:
     return table(columns, lines)
 
 
+def tabular_tables() -> str:
+    """Classifiers on small tables: one table per measure, each entry a mean over the splits."""
+    rows = measured("tabular-cpu")
+    if not rows:
+        return ""
+    parts = [f"{words}\n\n{_tabular_table(rows, measure)}" for measure, words in TABULAR_MEASURES.items()]
+    return "\n\n".join([_tabular_tally(rows), *parts])
+
+
+def _tabular_tally(rows: Sequence[Any]) -> str:
+    """How often the harmonic classifier is better or worse, where the interval does not contain 0."""
+    names = list(dict.fromkeys(row["table"] for row in rows))
+    lines = []
+    for method, words in TABULAR_METHODS.items():
+        if method == "harmonic":
+            continue
+        line = [words]
+        for measure in TABULAR_MEASURES:
+            sign = 1 if measure == "accuracy" else -1
+            found = [tabular.difference(rows, name, "harmonic", method, measure) for name in names]
+            better = sum(min(sign * one.low, sign * one.high) > 0 for one in found)
+            worse = sum(max(sign * one.low, sign * one.high) < 0 for one in found)
+            line.append(f"{better} / {worse} / {len(names) - better - worse}")
+        lines.append(line)
+    columns = ["better / worse / not decided than", "accuracy", "log loss", "calibration error"]
+    return f"On how many of {len(names)} tables the default is better or worse:\n\n{table(columns, lines)}"
+
+
+def _tabular_table(rows: Sequence[Any], measure: str) -> str:
+    names = list(dict.fromkeys(row["table"] for row in rows))
+    lines = []
+    for name in names:
+        first = next(row for row in rows if row["table"] == name)
+        line = [f"{name} ({first['train_rows']} x {first['columns']}, {first['classes']} classes)"]
+        for method in TABULAR_METHODS:
+            values = [row[measure] for row in rows if row["table"] == name and row["method"] == method]
+            line.append(_entry(measure, sum(values) / len(values)))
+            if method != "harmonic":
+                line[-1] += f" ({_against(tabular.difference(rows, name, 'harmonic', method, measure), measure)})"
+        lines.append(line)
+    return table(["table (training rows x columns)", *TABULAR_METHODS.values()], lines)
+
+
+def _entry(measure: str, value: float) -> str:
+    return f"{100 * value:.1f}" if measure != "log_loss" else f"{value:.3f}"
+
+
+def _against(found: Interval, measure: str) -> str:
+    unit, digits = (1, 3) if measure == "log_loss" else (100, 1)
+    low, high = (f"{unit * limit:+.{digits}f}" for limit in (found.low, found.high))
+    told = f"{low} to {high}"
+    return told if found.low <= 0 <= found.high else f"**{told}**"
+
+
 def import_words() -> str:
     """What the import costs."""
     return "\n".join(
@@ -190,6 +257,7 @@ def sections() -> dict[str, str]:
         "vision": vision_table(),
         "ensembles": ensemble_table(),
         "import": import_words(),
+        "tabular": tabular_tables(),
     }
 
 

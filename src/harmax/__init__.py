@@ -1,8 +1,8 @@
 """harmax: harmonic loss for PyTorch. Output weights are class centers that a person can read.
 
 The names here are those that a training script needs. Other public modules are `harmax.heads` (with the registry
-`HEADS`), `harmax.kernels` (with the registry `IMPLS`), `harmax.hf`, `harmax.analysis`, `harmax.data` and
-`harmax.train`.
+`HEADS`), `harmax.kernels` (with the registry `IMPLS`), `harmax.hf`, `harmax.sklearn`, `harmax.analysis`,
+`harmax.data` and `harmax.train`.
 
 >>> import torch
 >>> from harmax import HarmonicHead

@@ -10,7 +10,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "cli": ("tyro", "rich"),
     "run": ("safetensors",),
     "figures": ("matplotlib",),
-    "sklearn": ("sklearn",),
+    "sklearn": ("sklearn", "pandas"),
     "statistics": ("scipy",),
     "hf": ("transformers", "accelerate"),
     "text": ("tiktoken", "datasets"),

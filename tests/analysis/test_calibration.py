@@ -244,3 +244,13 @@ def test_bad_input_is_refused(logits: np.ndarray, labels: list[int], options: di
 def test_limits_of_a_temperature_are_checked() -> None:
     with pytest.raises(ValueError, match="`limits` must be"):
         fit_temperature(*calibrated(), limits=(0.0, 1.0))
+
+
+def test_a_weight_of_an_image_means_copies_of_it() -> None:
+    generator = np.random.default_rng(0)
+    z, labels, weights = generator.normal(size=(60, 3)), generator.integers(3, size=60), generator.integers(4, size=60)
+    copied = fit_temperature(z.repeat(weights, axis=0) + 0.5, labels.repeat(weights))
+    assert fit_temperature(z + 0.5, labels, weights=weights) == pytest.approx(copied, rel=1e-9)
+    for wrong in (weights[:-1], -weights, 0 * weights):
+        with pytest.raises(ValueError, match="`weights` must be 60 finite numbers"):
+            fit_temperature(z, labels, weights=wrong)

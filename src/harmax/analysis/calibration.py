@@ -163,7 +163,9 @@ def summarize_calibration(
     return Calibration(accuracy, nll, brier, reflected)
 
 
-def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (0.01, 100.0)) -> float:
+def fit_temperature(
+    logits: Any, labels: Any, *, weights: Any = None, limits: tuple[float, float] = (0.01, 100.0)
+) -> float:
     r"""Return the temperature T: logits divided by T have the best likelihood on these images.
 
     .. math:: \min_T \; -\frac{1}{N} \sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
@@ -174,6 +176,7 @@ def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (
     Args:
         logits: (N, V).
         labels: (N,).
+        weights: how much each image counts, (N,), not below 0; None means equally.
         limits: the smallest and largest T. If the best T is outside, the nearer limit is returned. This happens if
             every answer is right, or if the logits contain no information.
 
@@ -185,15 +188,16 @@ def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (
     z_NV, labels_N = _checked(logits, labels)
     if not 0 < limits[0] < limits[1] < np.inf:
         raise ValueError(f"`limits` must be two rising, positive numbers, got {limits}; try (0.01, 100).")
+    share_N = _checked_weights(weights, len(z_NV))
     above_NV = z_NV - np.take_along_axis(z_NV, labels_N[:, None], 1)
     low, high = 1 / limits[1], 1 / limits[0]
-    if _slope(above_NV, low)[0] >= 0:
+    if _slope(above_NV, share_N, low)[0] >= 0:
         return float(limits[1])
-    if _slope(above_NV, high)[0] <= 0:
+    if _slope(above_NV, share_N, high)[0] <= 0:
         return float(limits[0])
     inverse = min(max(1.0, low), high)
     for _ in range(MOST_STEPS):
-        slope, curvature = _slope(above_NV, inverse)
+        slope, curvature = _slope(above_NV, share_N, inverse)
         low, high = (inverse, high) if slope < 0 else (low, inverse)
         # Newton's step if it stays inside the bracket, else the middle of the bracket.
         step = inverse - slope / curvature if curvature > 0 else low
@@ -204,11 +208,22 @@ def fit_temperature(logits: Any, labels: Any, *, limits: tuple[float, float] = (
     return float(1 / following)
 
 
-def _slope(above_NV: np.ndarray, inverse: float) -> tuple[float, float]:
+def _checked_weights(weights: Any, count: int) -> np.ndarray:
+    """Return each image's share of the total weight, (N,)."""
+    found = np.ones(count) if weights is None else np.asarray(weights, dtype=np.float64)
+    if found.shape != (count,) or not np.isfinite(found).all() or found.min() < 0 or not found.sum():
+        raise ValueError(
+            f"`weights` must be {count} finite numbers of at least 0, not all 0, got shape {found.shape}; pass one per "
+            "image."
+        )
+    return found / found.sum()
+
+
+def _slope(above_NV: np.ndarray, share_N: np.ndarray, inverse: float) -> tuple[float, float]:
     """Return the first and second derivative of the loss in 1 / T, from logits relative to the true class."""
     p_NV = np.exp(_log_softmax(inverse * above_NV))
     mean_N = (p_NV * above_NV).sum(1)
-    return float(mean_N.mean()), float((p_NV * np.square(above_NV - mean_N[:, None])).sum(1).mean())
+    return float(share_N @ mean_N), float(share_N @ (p_NV * np.square(above_NV - mean_N[:, None])).sum(1))
 
 
 def _log_softmax(z_NV: np.ndarray) -> np.ndarray:

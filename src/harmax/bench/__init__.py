@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harmax.bench import gpt2, imports, loss, vision
+from harmax.bench import gpt2, imports, loss, tabular, vision
 from harmax.bench.options import BenchOptions
 from harmax.plugins import plugins
 
@@ -17,6 +17,7 @@ BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "import": imports.rows,
     "gpt2": gpt2.rows,
     "vision": vision.rows,
+    "tabular": tabular.rows,
 }
 
 __all__ = ["BENCHMARKS", "BenchOptions", "all_benchmarks", "describe_benchmarks"]
