@@ -16,6 +16,8 @@ import pytest
 
 HERE = Path(__file__).parent
 FOLDERS = ("algorithmic", "studies", "toy", "vision", "language")
+WHOLE = ("", "not gpu and not browser")
+"""Markers of a whole run, as `make test` gives them."""
 WANTED = ("reproduced", "not reproduced")
 OUTPUT = "harmax_lab_verdicts"
 
@@ -48,8 +50,8 @@ class Verdicts:
             return
         judge = module.Experiment.judge
 
-        def watched(experiment: Any, results: Any) -> Any:
-            summary = judge(experiment, results)
+        def watched(experiment: Any, results: Any, *variant: str) -> Any:
+            summary = judge(experiment, results, *variant)
             for one in summary.verdicts if self.planted else ():
                 self.seen.setdefault(f"{experiment.name}/{one.claim}", set()).add(one.verdict)
             return summary
@@ -84,7 +86,7 @@ class Verdicts:
     def whole(self, config: pytest.Config) -> bool:
         """Return whether all tests that plant results ran."""
         files = {path.relative_to(HERE).as_posix() for name in FOLDERS for path in (HERE / name).glob("test_*.py")}
-        chosen = config.option.keyword or config.option.markexpr not in ("", "not gpu") or config.getoption("lf")
+        chosen = config.option.keyword or config.option.markexpr not in WHOLE or config.getoption("lf")
         chosen = chosen or any("::" in str(one) for one in config.args)
         return not chosen and not config.option.collectonly and files <= self.files
 
