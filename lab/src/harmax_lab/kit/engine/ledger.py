@@ -102,6 +102,11 @@ class Part(Generic[C]):
         self.scratch = ledger.run.partial(key)
         """The folder for partial state, which all parts of a group share."""
 
+    @property
+    def left(self) -> list[C]:
+        """The cells without a result."""
+        return [cell for cell in self.cells if cell.name in self._missing]
+
     def report(self, fraction: float, message: str = "", /) -> None:
         """Report the progress of these cells."""
         self.fraction = fraction

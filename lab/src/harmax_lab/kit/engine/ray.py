@@ -10,7 +10,7 @@ task finds the partial state of an earlier one. If not, partial state stays on t
 """
 
 import contextlib
-import itertools
+import functools
 import logging
 import os
 import queue
@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from harmax.environment import cores, environment
 from harmax.errors import needs
@@ -66,39 +66,98 @@ def execute(ledger: Ledger[S, C], device: str | None) -> None:
             # A task waits until its last message is taken, so that a result is stored before the next cell begins.
             _generator_backpressure_num_objects=1,
         )(_run_task)
-        active: dict[Any, Part[C]] = {}
+        start = functools.partial(task.remote, ledger.experiment.work, ledger.spec)
+        tasks: _Tasks[C] = _Tasks(lambda part: start(part.left, part.scratch.absolute(), device, max(1, slots.cpus)))
         waiting = parts_of(ledger.experiment.work, ledger.groups, slots.at_once)
         try:
             while True:
                 # Some tasks ahead, so that no machine waits for this process, but not all: there may be thousands.
-                for cells in itertools.islice(waiting, 2 * slots.at_once - len(active)):
-                    part = ledger.open(cells)
-                    if part is None:
-                        continue
-                    place = (part.scratch.absolute(), device, max(1, slots.cpus))
-                    active[task.remote(ledger.experiment.work, ledger.spec, part.cells, *place)] = part
-                if not active:  # all done, or what is left belongs to other processes
+                while len(tasks.active) < 2 * slots.at_once and (cells := next(waiting, None)) is not None:
+                    if (part := ledger.open(cells)) is not None:
+                        tasks.begin(part)
+                if not tasks.active:  # all done, or what is left belongs to other processes
                     return
-                ready, _ = ray.wait(list(active), num_returns=1, timeout=PATIENCE)
-                if not ready:
+                if not tasks.take_messages(PATIENCE):
                     ledger.report("no message from Ray's machines yet")
-                for stream in ready:
-                    if _take(stream, active[stream]):
-                        del active[stream]
         finally:
-            _stop(active)
+            tasks.stop()
 
 
-def _stop(active: dict[Any, Part[C]]) -> None:
-    """Take the messages that have arrived, and end all tasks."""
-    import ray
+class _Tasks(Generic[C]):
+    """The tasks that Ray has, each with its part of the cells.
 
-    with contextlib.suppress(Exception, KeyboardInterrupt):
-        ready, _ = ray.wait(list(active), num_returns=len(active), timeout=0) if active else ([], [])
+    Args:
+        start: gives a part to Ray and returns the stream of its messages.
+    """
+
+    def __init__(self, start: Callable[[Part[C]], Any]) -> None:
+        self._start = start
+        self.active: dict[Any, Part[C]] = {}
+        self._bystanders: set[Any] = set()
+        """Tasks that were there when another one was ended by force: Ray may have given them the same process."""
+
+    def begin(self, part: Part[C]) -> None:
+        """Give a part to Ray."""
+        self.active[self._start(part)] = part
+
+    def take_messages(self, patience: float) -> bool:
+        """Take the next messages; return whether any came within so many seconds."""
+        import ray
+
+        ready, _ = ray.wait(list(self.active), num_returns=1, timeout=patience)
         for stream in ready:
-            _take(stream, active[stream])
-    for stream in active:
-        ray.cancel(stream, force=True)
+            self._take(stream)
+        return bool(ready)
+
+    def _take(self, stream: Any) -> None:
+        """Take one message of a task."""
+        import ray
+
+        part = self.active[stream]
+        try:
+            kind, *content = ray.get(next(stream))
+        except StopIteration:
+            part.fail("RuntimeError: the task ended without a last message.")
+            del self.active[stream]
+            return
+        except ray.exceptions.RayError as error:  # its process is gone
+            del self.active[stream]
+            if stream in self._bystanders and isinstance(error, ray.exceptions.WorkerCrashedError):
+                self.begin(part)
+            else:
+                part.fail(traceback.format_exc())
+            return
+        if kind == "result":
+            name, result, seconds = content
+            try:
+                part.store(name, ray.cloudpickle.loads(result), seconds)
+            except Exception:  # not readable here, or not storable: the other cells would fail in the same way
+                part.fail(traceback.format_exc())
+                del self.active[stream]
+                self._bystanders.update(self.active)
+                ray.cancel(stream, force=True)
+            return
+        handlers: dict[str, Callable[..., None]] = {
+            "environment": part.ledger.run.add_environment,
+            "progress": part.report,
+            "failed": part.fail,
+            "done": part.close,
+        }
+        handlers[kind](*content)
+        if kind in ("failed", "done"):
+            del self.active[stream]
+
+    def stop(self) -> None:
+        """Take the messages that have arrived, and end all tasks."""
+        import ray
+
+        with contextlib.suppress(Exception, KeyboardInterrupt):
+            everything = list(self.active)
+            ready, _ = ray.wait(everything, num_returns=len(everything), timeout=0) if everything else ([], [])
+            for stream in ready:
+                self._take(stream)
+        for stream in self.active:
+            ray.cancel(stream, force=True)
 
 
 def slots_for(device: str, nodes: Sequence[dict[str, Any]]) -> Slots:
@@ -137,37 +196,6 @@ def parts_of(work: Work[S, C], groups: Sequence[list[C]], at_once: int) -> Itera
         for piece in sorted(pieces.values(), key=len, reverse=True):
             min(parts, key=len).extend(piece)
         yield from parts
-
-
-def _take(stream: Any, part: Part[C]) -> bool:
-    """Take one message from a task; return whether it was the last."""
-    import ray
-
-    try:
-        kind, *content = ray.get(next(stream))
-    except StopIteration:
-        part.fail("RuntimeError: the task ended without a last message.")
-        return True
-    except ray.exceptions.RayError:  # its process is gone
-        part.fail(traceback.format_exc())
-        return True
-    if kind == "result":
-        name, result, seconds = content
-        try:
-            part.store(name, ray.cloudpickle.loads(result), seconds)
-        except Exception:  # not readable here, or not storable: the other cells would fail in the same way
-            part.fail(traceback.format_exc())
-            ray.cancel(stream, force=True)
-            return True
-        return False
-    handlers: dict[str, Callable[..., None]] = {
-        "environment": part.ledger.run.add_environment,
-        "progress": part.report,
-        "failed": part.fail,
-        "done": part.close,
-    }
-    handlers[kind](*content)
-    return kind in ("failed", "done")
 
 
 def _run_task(
