@@ -70,7 +70,8 @@ function start(data: ExplorerDocument): void {
       if (on && focus) tab.focus();
       if (on) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
-    history.replaceState(null, "", `#${key}`);
+    // Not the panel's own id, to which the browser would scroll, past the heading.
+    history.replaceState(null, "", `#view=${key}`);
     dispatchEvent(new Event("viewchange"));
   };
   const list = h("div", { role: "tablist", "aria-label": "Views", class: "tabs" });
@@ -106,12 +107,12 @@ function start(data: ExplorerDocument): void {
     main,
     h("footer", {}, words ? `${words}. ` : "", "This page loads nothing from a network."),
   );
-  const asked = location.hash.slice(1);
+  const named = () => location.hash.replace(/^#(view=)?/, "");
+  const asked = named();
   const first = VIEWS.find((view) => view.key === asked) ?? VIEWS.find((view) => view.has(data));
   open(first!.key);
   addEventListener("hashchange", () => {
-    const key = location.hash.slice(1);
-    if (tabs.has(key)) open(key);
+    if (tabs.has(named())) open(named());
   });
 }
 

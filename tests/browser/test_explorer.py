@@ -57,6 +57,14 @@ def test_dots_are_where_numpy_puts_them(page: Any, snapshot: int) -> None:
         assert np.abs(dots(page, head) - expected).max() < 1e-3
 
 
+def test_the_page_opens_at_its_heading_and_remembers_the_view(page: Any) -> None:
+    assert page.evaluate("scrollY") == 0
+    open_view(page, "costs")
+    page.reload()
+    page.locator("#costs input").first.wait_for()
+    assert page.evaluate("scrollY") == 0
+
+
 def test_another_seed_is_another_picture(page: Any) -> None:
     open_view(page, "growth")
     set_slider(page, "#growth .time input", 0)
