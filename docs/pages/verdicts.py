@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from harmax_lab.experiments import EXPERIMENTS
-from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN, VERDICTS, Claim, verdict_words
+from harmax_lab.kit.claims import VERDICTS, Claim, verdict_words
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.rules import rule_book
 from harmax_lab.paper import SENTENCES, sources_of
@@ -36,8 +36,7 @@ def judged() -> Iterator[Judged]:
         stored = json.loads(path.read_text())["verdicts"] if path.exists() else []
         verdicts = {entry["claim"]: entry["verdict"] for entry in stored}
         for claim in experiment.claims:
-            unanswered = NOT_RUN if claim.not_run else NOT_DECIDED
-            yield Judged(experiment, claim, verdicts.get(claim.id, unanswered))
+            yield Judged(experiment, claim, verdicts.get(claim.id) or claim.unanswered("").verdict)
 
 
 def tally() -> str:

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from harmax.errors import DamagedError, needs
 from harmax.files import read_json
 from harmax.inspect.explorer.document import Figure, JudgedClaim, JudgedExperiment, JudgedResult, Verdicts
 from harmax_lab.experiments import EXPERIMENTS
-from harmax_lab.kit.claims import NOT_DECIDED, Claim, said_and_rule, verdict_words
+from harmax_lab.kit.claims import Claim, said_and_rule, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import ROWS
 from harmax_lab.kit.report.shipped import published_folder
@@ -84,7 +85,7 @@ def _claims(
 ) -> Iterable[JudgedClaim]:
     found = {one["claim"]: one for one in summary.get("verdicts", ())}
     for claim in experiment.claims:
-        one = found.get(claim.id, {"verdict": NOT_DECIDED, "sentence": "No published run answers this yet."})
+        one = found.get(claim.id) or asdict(claim.unanswered("No published run answers this yet."))
         words = verdict_words(one["verdict"], claim)
         result = JudgedResult(origin, str(summary.get("profile", "")), words, one["sentence"], address)
         said, rule = said_and_rule(claim.statement)

@@ -58,6 +58,10 @@ class Claim:
     enough: Callable[[Results[Any, Any]], str] = field(default=lambda results: "")
     """Returns why the run cannot decide the claim for reasons of its own; empty if it can."""
 
+    def unanswered(self, reason: str) -> "Verdict":
+        """Return the verdict where no run answers the claim: it is not decided, or cannot be run."""
+        return Verdict(self.id, NOT_RUN, self.not_run) if self.not_run else Verdict(self.id, NOT_DECIDED, reason)
+
     @property
     def control(self) -> bool:
         """Whether this is a check that the paper does not make. Its verdict says whether the statement holds."""

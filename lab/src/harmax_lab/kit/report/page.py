@@ -101,13 +101,14 @@ class Part:
     @cached_property
     def rows(self) -> list[Row]:
         """Every claim."""
-        name, published = self.section.id, self.section.published
+        published = self.section.published
         here = {verdict.claim: verdict for _, verdict in self.section.judged}
-        if self.section.variant:
-            return [Row(name, claim, here.get(claim.id) or _unpublished(claim), None) for claim in self.claims]
         known: Mapping[str, Verdict] = published.verdicts if published else {}
+        if self.section.variant:  # its own verdicts stand where the published ones would
+            known, here = here, {}
         return [
-            Row(name, claim, known.get(claim.id) or _unpublished(claim), here.get(claim.id)) for claim in self.claims
+            Row(self.section.id, claim, known.get(claim.id) or claim.unanswered(UNPUBLISHED), here.get(claim.id))
+            for claim in self.claims
         ]
 
     @property
@@ -266,10 +267,6 @@ def common_reason(rows: Iterable[Row]) -> str:
     """Return the reason that all rows share; empty if they do not."""
     reasons = {reason_of(row.published) for row in rows}
     return reasons.pop() if len(reasons) == 1 else ""
-
-
-def _unpublished(claim: Claim) -> Verdict:
-    return Verdict(claim.id, NOT_DECIDED, UNPUBLISHED)
 
 
 def _png(data: bytes) -> str:

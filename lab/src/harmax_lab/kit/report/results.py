@@ -7,7 +7,7 @@ from typing import Any
 
 from harmax.figures import to_png
 from harmax.files import read_json, write_atomically, write_json
-from harmax_lab.kit.claims import NOT_DECIDED, Claim, Verdict, conclude, verdict_words
+from harmax_lab.kit.claims import Claim, Verdict, conclude, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import OLD_ROWS, ROWS, read_rows, write_rows
 from harmax_lab.kit.report.html import Section, collect, describe_environment, format_number
@@ -97,7 +97,7 @@ def _judged_again(
 def _unanswered(experiment: Experiment[Any, Any], claim: Claim, reason: str) -> Verdict:
     if claim.exact or claim.not_run:
         return conclude(claim, experiment.results(experiment.profiles["full"], {}))
-    return Verdict(claim.id, NOT_DECIDED, reason)
+    return claim.unanswered(reason)
 
 
 def _with_verdicts(text: str, judged: list[tuple[Claim, Verdict]], tables: tuple[Table, ...] | None) -> str:
