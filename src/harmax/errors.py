@@ -16,6 +16,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "text": ("tiktoken", "datasets"),
     "vision": ("PIL", "kornia"),
     "explore": ("pyarrow",),
+    "jax": ("jax", "flax"),
 }
 
 
