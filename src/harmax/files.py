@@ -129,6 +129,18 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def sync_tree(folder: Path) -> None:
+    """Bring every file of a folder to the disk, whoever wrote it."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            handle = os.open(os.path.join(place, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_folder(Path(place))
+
+
 def _own_temporary(path: Path) -> tuple[int, str]:
     """Make a temporary file beside a path, locked as long as this process holds it open."""
     while True:
