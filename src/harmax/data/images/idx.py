@@ -27,20 +27,6 @@ class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def parse_idx(data: bytes, dimensions: int, name: object = "the file") -> np.ndarray:
-    """Return the array of an idx file of unsigned bytes.
-
-    Args:
-        data: the whole file, unpacked.
-        dimensions: the expected number of dimensions: 3 for images, 1 for labels.
-        name: the name of the file in an error.
-
-    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), 1)
-    array([7, 8, 9], dtype=uint8)
-    """
-    return _parse(io.BytesIO(data), dimensions, name)
-
-
 def _parse(file: _Readable, dimensions: int, name: object) -> np.ndarray:
     """Read the header, then no more than it promises: a packed file may unpack to many GB."""
     magic = bytes([0, 0, UNSIGNED_BYTES, dimensions])
