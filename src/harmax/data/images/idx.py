@@ -3,7 +3,6 @@
 # N images
 
 import gzip
-import io
 import math
 import struct
 import zlib

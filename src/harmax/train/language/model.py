@@ -48,6 +48,7 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
                 exponent=spec.exponent,
                 softening=spec.softening,
                 scale=spec.scale,
+                start=spec.start,
                 learn_exponent=spec.learn_exponent,
                 pad_vocab_to_multiple_of=ROWS_MULTIPLE,
             ).train()
