@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -68,6 +69,50 @@ def test_the_scale_is_found_at_once_behind_the_last_norm(name):
     assert model.config.harmonic_scale == head.scale
     assert math.log2(head.scale).is_integer()
     assert torch.equal(head.centers * head.scale, head.weight)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("name", [*LANGUAGE, "llama_classifier", "vit"])
+def test_a_small_gain_of_the_norm_starts_as_the_factor_does_and_is_saved(name, tied, tmp_path):
+    by_factor, by_gain = harmonize(plain(name, tied=tied)), harmonize(plain(name, tied=tied), start="gain")
+    factor, head = head_of(name)(by_factor).scale, head_of(name)(by_gain)
+    assert factor not in (None, 1.0)
+    assert head.scale == by_gain.config.harmonic_scale == 1.0
+    same = [key for key, value in by_gain.state_dict().items() if torch.equal(value, by_factor.state_dict()[key])]
+    assert len(by_factor.state_dict()) - len(same) <= 3  # gain, bias and the settings of the head
+    inputs = batch(name)
+    torch.testing.assert_close(by_gain.eval()(**inputs).logits, by_factor.eval()(**inputs).logits)
+    by_gain.save_pretrained(tmp_path)
+    again = type(by_gain).from_pretrained(tmp_path)
+    assert head_of(name)(again).scale == 1.0
+    assert torch.equal(again.eval()(**inputs).logits, by_gain(**inputs).logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sentence"),
+    [
+        ("llama", {"start": "norm"}, "`start` must be one of factor, gain"),
+        ("llama", {"start": "gain", "scale": 0.5}, "`start` gain must go without `scale` and without a softening"),
+        ("llama", {"start": "gain", "softening": 1.0}, "`start` gain must go without `scale` and without a softening"),
+        ("llama", {"start": "gain", "match": True}, "`start` must be left out with match=True"),
+        ("bert_classifier", {"start": "gain"}, "`start` gain needs a norm right before the head"),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused_and_the_model_stays_as_it_is(name, settings, sentence):
+    model = plain(name)
+    before, kind = {key: value.clone() for key, value in model.state_dict().items()}, type(model)
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+        harmonize(model, **settings)
+    assert type(model) is kind
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+def test_a_norm_without_a_gain_cannot_start_small():
+    model = plain("gpt2")
+    model.transformer.ln_f = torch.nn.LayerNorm(model.config.n_embd, elementwise_affine=False)
+    with pytest.raises(ValueError, match="must have a gain for `start` gain, got LayerNorm without one"):
+        harmonize(model, start="gain")
+    assert type(model).__name__ == "GPT2LMHeadModel"
 
 
 def test_a_classifier_without_a_norm_finds_its_scale_from_the_first_batch(tmp_path):

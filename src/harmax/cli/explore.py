@@ -7,8 +7,8 @@ from typing import Annotated
 
 import tyro
 
+from harmax.cli.image_flags import ImageFlags
 from harmax.cli.usage import UsageError, print_json
-from harmax.environment import choose_device
 from harmax.errors import needs
 from harmax.files import write_atomically
 from harmax.inspect.explorer.assemble import Assembled, assemble
@@ -18,7 +18,7 @@ from harmax.inspect.explorer.parts import ExplorerOptions
 
 
 @dataclass(frozen=True)
-class Explore:
+class Explore(ImageFlags):
     """Write one HTML file to look at what was learned. It opens from disk and loads nothing from a network.
 
     harmax explore
@@ -39,18 +39,6 @@ class Explore:
     """Training examples to show for each center."""
     small: bool = False
     """Leave out the figures of the published results, which are 3 MB."""
-    dataset: str | None = None
-    """The images of a classifier; those that it was trained on if left out."""
-    variant: str | None = None
-    """Which classifier, if the folder holds several."""
-    data: Path | None = None
-    """The data folder; for class folders the one with train/ and val/. HARMAX_DATA if left out."""
-    partial: bool = False
-    """Accept a data set of which only a part is there."""
-    limit: int | None = None
-    """Use at most this many training images and as many test images, spread evenly."""
-    device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1; if left out, a GPU if there is one."""
     parquet: Path | None = None
     """Also write point clouds into this folder, as .parquet for Embedding Atlas."""
     projector: Path | None = None
@@ -99,12 +87,7 @@ class Explore:
             examples=self.examples,
             pictures=not self.small,
             clouds=self.parquet is not None or self.projector is not None,
-            dataset=self.dataset,
-            variant=self.variant,
-            data=self.data,
-            partial=self.partial,
-            limit=self.limit,
-            device=choose_device(self.device),
+            open_classifier=self.open_classifier,
         )
 
     def _write_clouds(self, found: Assembled) -> list[Path]:

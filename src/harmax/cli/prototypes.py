@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
+from harmax.cli.image_flags import ImageFlags
 from harmax.cli.live_line import LiveLine
 from harmax.cli.usage import UsageError, check_folder, checking_usage, print_json
-from harmax.environment import choose_device
 from harmax.errors import needs, unknown
 from harmax.figures import house_style, to_png
 from harmax.files import write_atomically, write_json
@@ -23,7 +23,7 @@ FEW = 12  # classes to draw if there are more than a figure holds
 
 
 @dataclass(frozen=True)
-class Prototypes:
+class Prototypes(ImageFlags):
     """Show the centers of a harmonic image classifier, the reasons for its decisions, and what abstaining gains.
 
     harmax prototypes runs/cifar10 --output figures
@@ -38,27 +38,12 @@ class Prototypes:
     output: Path = Path("prototypes")
     """The folder to write: prototypes.html, a page for a browser; centers.png (one-layer classifiers), nearest.png,
     decisions.png, abstention.png, prototypes.safetensors and prototypes.json."""
-    dataset: str | None = None
-    """The images; those that the classifier was trained on if left out."""
-    data: Path | None = None
-    """The data folder; for class folders the one with train/ and val/. For your own pictures: where they are now, if
-    they have moved. HARMAX_DATA if left out."""
-    partial: bool = False
-    """Accept a data set of which only a part is there."""
-    variant: str | None = None
-    """Which classifier, if the folder holds several; for a run of `mnist` the protocol, such as authors."""
     neighbors: int = 5
     """Number of training images to show for each center."""
     decisions: int = 8
     """Number of test images to show. Half of them are the surest mistakes."""
     classes: tuple[str, ...] = ()
     """Names of the classes whose neighbors are shown; all, or 12 of more than 24, if left out."""
-    limit: int | None = None
-    """Use at most this many training images and as many test images, spread evenly."""
-    backbone: str | None = None
-    """The Python file with the network, if the classifier was trained with --backbone FILE.py:FUNCTION. It is run."""
-    device: str | None = None
-    """Where to compute: cpu, cuda, cuda:1; if left out, a GPU if there is one."""
     json: bool = False
     """Print the content of prototypes.json."""
 
@@ -103,16 +88,7 @@ class Prototypes:
 
     def _open(self) -> classifiers.ClassifierWithImages:
         try:
-            return classifiers.open_classifier(
-                self.folder,
-                dataset=self.dataset,
-                variant=self.variant,
-                data=self.data,
-                partial=self.partial,
-                limit=self.limit,
-                device=choose_device(self.device),
-                backbone=self.backbone,
-            )
+            return self.open_classifier(self.folder)
         except FileNotFoundError as error:  # of a data set; the message lists the files that are needed
             raise UsageError(str(error)) from error
 

@@ -105,21 +105,12 @@ class StudentTHead(CenterHead):
     a = 1 and n = 2 is the kernel of t-SNE.
     """
 
-    def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        exponent: float | None = None,
-        softening: float = 1.0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        if softening == 0:
+    def __init__(self, in_features: int, out_features: int, **options: Unpack[CenterOptions]) -> None:
+        if options.setdefault("softening", 1.0) == 0:
             raise ValueError(
                 "`softening` must be positive for a Student-t head, got 0; use HarmonicHead for a softening of 0."
             )
-        super().__init__(in_features, out_features, exponent=exponent, softening=softening, device=device, dtype=dtype)
+        super().__init__(in_features, out_features, **options)
 
 
 class GaussianHead(EuclideanHead):

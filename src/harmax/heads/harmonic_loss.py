@@ -1,10 +1,11 @@
 """Head and loss in one module."""
 
-import torch
+from typing import Unpack
+
 from torch import Tensor, nn
 
 from harmax.functional import LossOptions, LossOutput, check_loss_settings
-from harmax.heads.harmonic import HarmonicHead
+from harmax.heads.harmonic import HarmonicHead, HeadOptions
 
 
 class HarmonicLoss(nn.Module):
@@ -15,8 +16,8 @@ class HarmonicLoss(nn.Module):
     Args:
         in_features: D.
         num_classes: V.
-        exponent, softening, scale, prior: as for `HarmonicHead`, the submodule `head`.
         weight, reduction, ignore_index, label_smoothing, impl, options: as for `harmonic_loss`.
+        head: exponent, softening, scale, prior, device and dtype, as for `HarmonicHead`, the submodule `head`.
 
     >>> loss = HarmonicLoss(16, 3)
     >>> loss(torch.randn(8, 16), torch.randint(3, (8,))).shape
@@ -30,31 +31,17 @@ class HarmonicLoss(nn.Module):
         in_features: int,
         num_classes: int,
         *,
-        exponent: float | None = None,
-        softening: float = 0.0,
-        scale: float | None = None,
-        prior: bool = False,
         weight: Tensor | None = None,
         reduction: str = "mean",
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
         impl: str = "auto",
         options: LossOptions | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        **head: Unpack[HeadOptions],
     ) -> None:
         super().__init__()
         check_loss_settings(reduction, impl, label_smoothing)
-        self.head = HarmonicHead(
-            in_features,
-            num_classes,
-            exponent=exponent,
-            softening=softening,
-            scale=scale,
-            prior=prior,
-            device=device,
-            dtype=dtype,
-        )
+        self.head = HarmonicHead(in_features, num_classes, **head)
         # As in torch's own losses it is not saved, because it belongs to the data and not to the model.
         self.register_buffer("weight", weight, persistent=False)
         self.reduction, self.ignore_index, self.label_smoothing = reduction, ignore_index, label_smoothing

@@ -14,6 +14,10 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from harmax.errors import unknown
+
+STARTS = ("factor", "gain")
+"""Where the factor on the features goes: into the head, as a constant, or into the gain of the norm before it."""
 LEAST_RATIO = math.sqrt(2)
 """Features start at least this much longer than centers, because centers grow faster."""
 
@@ -27,6 +31,18 @@ def check_scale(scale: float | None) -> float | None:
     if not 0 < scale < math.inf:
         raise ValueError(f"`scale` must be a positive number, got {scale}; 1 takes the features as they are.")
     return float(scale)
+
+
+def check_start(start: str, scale: float | None, softening: float) -> str:
+    """Return where the factor on the features goes; refuse a gain where no factor would be found."""
+    if start not in STARTS:
+        raise ValueError(unknown("start", start, STARTS))
+    if start == "gain" and (scale is not None or softening):
+        raise ValueError(
+            f"`start` gain must go without `scale` and without a softening, got scale {scale} and softening "
+            f"{softening:g}; the gain takes the factor that matches features and centers at the start."
+        )
+    return start
 
 
 def matched_ratio(exponent: float, in_features: int) -> float:
@@ -76,6 +92,33 @@ def length_behind(norm: nn.Module, width: int) -> float:
     like = next(norm.parameters(), torch.empty(0))
     vectors = torch.randn(256, width, generator=torch.Generator().manual_seed(0))
     return length(norm(vectors.to(like.device, like.dtype)))
+
+
+@torch.no_grad()
+def scale_norm(norm: nn.Module, width: int, factor: float) -> None:
+    """Multiply what a norm returns by a factor, in its gain and bias, which training can then change.
+
+    >>> norm = nn.LayerNorm(400)
+    >>> scale_norm(norm, 400, 0.5)
+    >>> round(length_behind(norm, 400), 1)
+    10.0
+    """
+    gain, bias, wanted = getattr(norm, "weight", None), getattr(norm, "bias", None), factor * length_behind(norm, width)
+    changed = [own for own in (gain, bias) if isinstance(own, Tensor)]
+    before = [own.clone() for own in changed]
+    if isinstance(gain, Tensor):
+        for added in (0.0, 1.0):  # some norms multiply by 1 + weight
+            for own, old in zip(changed, before, strict=True):
+                shift = added if own is gain else 0.0
+                own.copy_(factor * (old + shift) - shift)
+            if math.isclose(length_behind(norm, width), wanted, rel_tol=0.02):  # half precision rounds the gain
+                return
+    for own, old in zip(changed, before, strict=True):
+        own.copy_(old)
+    raise ValueError(
+        f"the norm before the head must have a gain for `start` gain, got {type(norm).__name__} without one; use "
+        "`start` factor."
+    )
 
 
 def warn_not_found() -> None:

@@ -1,8 +1,10 @@
 """Build a harmonic GPT-2 from an ordinary GPT-2, so that both arms of a comparison start from the same weights."""
 
 import copy
+from typing import Literal
 
 from harmax.errors import needs
+from harmax.heads.scale import check_start
 from harmax.hf.config import HarmonicGPT2Config
 from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, fit_rows
 
@@ -18,6 +20,7 @@ def from_gpt2(
     scale: float | None = None,
     learn_exponent: bool = False,
     pad_vocab_to_multiple_of: int = 64,
+    start: Literal["factor", "gain"] = "factor",
 ) -> HarmonicGPT2LMHeadModel:
     """Return a harmonic GPT-2 with the weights of a GPT-2; each row of its head becomes a center.
 
@@ -27,6 +30,7 @@ def from_gpt2(
     Args:
         gpt2: the model, or a configuration for a model with random weights.
         exponent, softening, scale, learn_exponent, pad_vocab_to_multiple_of: as in `HarmonicGPT2Config`.
+        start: where the factor on the features goes, as in `harmonize`.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2))
@@ -39,6 +43,7 @@ def from_gpt2(
             f"`gpt2` must be a GPT2LMHeadModel or a GPT2Config of transformers, got {type(gpt2).__name__}; "
             "load a model with GPT2LMHeadModel.from_pretrained."
         )
+    check_start(start, scale, softening)
     source = gpt2 if isinstance(gpt2, GPT2Config) else gpt2.config
     settings = {key: value for key, value in source.to_dict().items() if key not in ("model_type", "architectures")}
     config = HarmonicGPT2Config(
@@ -52,12 +57,14 @@ def from_gpt2(
     # transformers has no public names for the attention that a model uses and for building a model that uses it.
     attention = source._attn_implementation
     if isinstance(gpt2, GPT2Config):
-        return HarmonicGPT2LMHeadModel._from_config(config, attn_implementation=attention)
+        built: HarmonicGPT2LMHeadModel = HarmonicGPT2LMHeadModel._from_config(config, attn_implementation=attention)
+        return built.started(start)
     harmonic = HarmonicGPT2LMHeadModel._from_config(config, attn_implementation=attention, dtype=gpt2.dtype)
     state = {**harmonic.state_dict(), **gpt2.state_dict()}
     for name in ("transformer.wte.weight", "lm_head.weight"):
         state[name] = fit_rows(state[name], config.padded_vocab_size)
     harmonic.load_state_dict(state)
     harmonic.match_scale()
+    harmonic.started(start)
     harmonic.generation_config = copy.deepcopy(gpt2.generation_config)
     return harmonic.to(gpt2.device).train(gpt2.training)

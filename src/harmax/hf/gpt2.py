@@ -5,7 +5,7 @@ Shape suffixes: B sequences, T tokens per sequence.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -125,6 +125,12 @@ class HarmonicGPT2LMHeadModel(PaddedVocabulary, HarmonicLanguageModel, GPT2LMHea
         """
         if not self.lm_head.weight.is_meta:
             self._match_scale(Trial(self.transformer.ln_f))
+
+    def started(self, start: str) -> Self:
+        """Return the model, with the factor on its features in the gain of the last norm if `start` is "gain"."""
+        if start == "gain":
+            self._start_with_gain(self.transformer.ln_f)
+        return self
 
     def _try(self) -> None:
         self.match_scale()

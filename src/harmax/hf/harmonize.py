@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ from harmax.errors import needs
 from harmax.functional import check_softening, resolve_exponent
 from harmax.heads.match import Match
 from harmax.heads.match import match as match_linear
-from harmax.heads.scale import check_scale, length_behind
+from harmax.heads.scale import check_scale, check_start, length_behind, scale_norm
 from harmax.hf.classes import config_class, model_class
 from harmax.hf.config import PREFIX
 from harmax.hf.kinds import check_config, head_path, kind_of, the_linear
@@ -36,6 +36,7 @@ def harmonize(
     prior: bool | None = None,
     match: bool = False,
     feature_length: float | None = None,
+    start: Literal["factor", "gain"] = "factor",
 ) -> Model:
     """Change a model of transformers in place so that it predicts by distances to class centers, and return it.
 
@@ -54,6 +55,9 @@ def harmonize(
         match: whether to keep the loss of a trained model, see `HarmonicHead.from_linear`. `exponent` is then the one
             at the end, and softening, scale and prior follow.
         feature_length: with `match`, the typical length of the head's input; None means that of the norm before it.
+        start: where the factor on the features goes. "factor": into the head, as the constant `scale`. "gain": into the
+            gain of the norm before the head, which training can change. `scale` is then 1, so a new model that is built
+            from the configuration alone starts with features as they are.
 
     Raises:
         TypeError: if `model` is not a model of transformers.
@@ -71,6 +75,9 @@ def harmonize(
             f"`prior` must be True or None for a head with a bias, got False in {plain.__name__}; the bias becomes the "
             "prior."
         )
+    check_start(start, scale, softening)
+    if start == "gain":
+        check_gain(trial, linear, match)
     if match:
         if softening or scale is not None or prior is not None:
             raise TypeError("`softening`, `scale` and `prior` follow from match=True; leave them out.")
@@ -97,6 +104,8 @@ def harmonize(
         changed.harmonic_head.prior.data.copy_(matched.prior_V)
     if trial is not None:
         changed._match_scale(trial)
+        if start == "gain":
+            changed._start_with_gain(trial.norm)
     if isinstance(changed, HarmonicLanguageModel):
         changed._adopt_loss()
     return model
@@ -110,6 +119,18 @@ def length_before(trial: Trial | None, linear: nn.Linear) -> float:
             "squared length of its inputs."
         )
     return length_behind(trial.norm, linear.in_features)
+
+
+def check_gain(trial: Trial | None, linear: nn.Linear, match: bool) -> None:
+    """Refuse a start with a small gain where there is none, before anything is changed."""
+    if match:
+        raise TypeError("`start` must be left out with match=True, because the match sets the scale.")
+    if trial is None or trial.norm is None:
+        raise ValueError(
+            "`start` gain needs a norm right before the head and weights that are not on the meta device, got a model "
+            "without; use `start` factor."
+        )
+    scale_norm(copy.deepcopy(trial.norm), linear.in_features, 0.5)
 
 
 def check_model(model: Any) -> tuple[type[PreTrainedModel], Trial | None]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from harmax.errors import needs
 from harmax.heads.harmonic import HarmonicHead
 from harmax.heads.learnable import LearnedExponent
-from harmax.heads.scale import length, length_behind, matched_scale
+from harmax.heads.scale import length, length_behind, matched_scale, scale_norm
 from harmax.heads.settings import KEY, Settings, differences
 from harmax.hf.card import is_automatic, model_card
 from harmax.hf.forwards import set_forward
@@ -108,6 +108,19 @@ class HarmonicModel(Base):
                 exponent = head.exponent.detach() if isinstance(head.exponent, Tensor) else head.exponent
                 head.scale = matched_scale(float(exponent), head.in_features, *lengths)
                 head.write_settings()
+        self._write_config()
+
+    def _start_with_gain(self, norm: nn.Module | None) -> None:
+        """Put the factor on the features into the gain of the norm before the head, which training can change."""
+        head = self.harmonic_head
+        if head.scale is None or norm is None:
+            raise ValueError(
+                "`start` gain needs centers with a length and a norm before the head, got a model without one of them; "
+                "use `start` factor."
+            )
+        scale_norm(norm, head.in_features, head.scale)
+        head.scale = 1.0
+        head.write_settings()
         self._write_config()
 
     @torch.no_grad()

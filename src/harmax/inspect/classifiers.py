@@ -15,15 +15,9 @@ from harmax.analysis.calibration import summarize_calibration
 from harmax.analysis.outliers import Abstention, abstention_curve
 from harmax.heads import CenterHead
 from harmax.inspect import prototype_figures as figures
+from harmax.inspect import prototypes
 from harmax.inspect.image_sides import BATCH, Side, read_sides
-from harmax.inspect.prototypes import (
-    NearestImages,
-    PrototypeView,
-    center_pictures,
-    head_features,
-    nearest_images,
-    prototype_view,
-)
+from harmax.inspect.prototypes import NearestImages, PrototypeView
 from harmax.inspect.sources import Classifier, find_source
 
 if TYPE_CHECKING:
@@ -132,10 +126,10 @@ def inspect_classifier(
         return lambda done, of: tell(f"{what} images: {done:,} of {of:,}")
 
     train = subject.train.batches(one.prepare, telling("training"))
-    near = nearest_images(train, one.head, model=one.model, count=neighbors)
+    near = prototypes.nearest_images(train, one.head, model=one.model, count=neighbors)
     test = subject.test.batches(one.prepare, telling("test"))
     x_ND = _features(test, one)
-    view = prototype_view(x_ND, one.head)
+    view = prototypes.prototype_view(x_ND, one.head)
     log_p_NV = _log_probabilities(x_ND, one.head)
     correct = view.winner == subject.test.labels
     scores = {"ratio": -view.ratio, "distance": -view.winner_distance}
@@ -145,7 +139,7 @@ def inspect_classifier(
 
 def _features(batches: Iterator[Tensor], one: Classifier) -> np.ndarray:
     if one.model is not None:
-        return head_features(batches, cast(nn.Module, one.head), model=one.model)
+        return prototypes.head_features(batches, cast(nn.Module, one.head), model=one.model)
     return np.concatenate([batch.flatten(1).cpu().numpy() for batch in batches])
 
 
@@ -244,7 +238,7 @@ def draw_classifier(
     centers = None
     if subject.classifier.model is None:
         height, width = subject.train.pictures(np.zeros(1, int)).shape[-2:]
-        centers = center_pictures(subject.classifier.head, (height, width))
+        centers = prototypes.center_pictures(subject.classifier.head, (height, width))
         drawn["centers"] = figures.draw_centers(centers, names)
     drawn["nearest"] = figures.draw_nearest(
         subject.train.pictures(near.images[rows_R]),

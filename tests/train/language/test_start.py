@@ -11,7 +11,7 @@ from harmax.train.language.settings import PretrainSpec
 from harmax.train.language.step import LanguageStep
 from harmax.train.language.train import pretrain
 from harmax.train.world import World
-from train.language.tiny import spec, weights
+from train.language.tiny import lines, spec, weights
 
 ALONE = World(0, 1, torch.device("cpu"))
 
@@ -34,6 +34,42 @@ def test_a_gain_and_the_factor_on_the_features_do_the_same_at_the_start() -> Non
     gained = build_model(spec(exponent=6.0, scale=1.0, norm_gain=scaled.lm_head.scale)).eval()
     assert scaled.lm_head.scale not in (None, 1.0)
     torch.testing.assert_close(gained(tokens).logits, scaled(tokens).logits)
+
+
+@pytest.mark.parametrize("learn_exponent", [True, False])
+def test_the_factor_can_go_into_the_gain_of_the_last_norm(learn_exponent: bool) -> None:
+    tokens = torch.arange(12)[None]
+    one, other = (
+        build_model(spec(exponent=6.0, start=start, learn_exponent=learn_exponent)).eval()
+        for start in ("factor", "gain")
+    )
+    assert other.lm_head.scale == other.config.harmonic_scale == 1.0
+    torch.testing.assert_close(other.transformer.ln_f.weight, one.lm_head.scale * one.transformer.ln_f.weight)
+    torch.testing.assert_close(other(tokens).logits, one(tokens).logits)
+
+
+def test_a_run_that_starts_with_a_small_gain_learns_and_is_resumed(tmp_path: Path) -> None:
+    fields = {"start": "gain", "steps": 20, "checkpoint_every": 10, "lr": 3e-2, "exponent": 8.0}
+    pretrain(spec(**fields), tmp_path / "whole", device="cpu")
+    pretrain(spec(**{**fields, "steps": 10, "decay_steps": 20}), tmp_path / "parts", device="cpu")
+    pretrain(spec(**fields), tmp_path / "parts", device="cpu")
+    found, wanted = weights(tmp_path / "parts"), weights(tmp_path / "whole")
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+    first, *_, last = (line["val_loss"] for line in lines(tmp_path / "whole") if "val_loss" in line)
+    assert last < first
+    before = build_model(spec(**fields)).transformer.ln_f.weight
+    assert (wanted["transformer.ln_f.weight"] / before - 1).abs().max() > 0.1  # the gain is trained
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"scale": 0.5}, {"softening": 1.0}, {"norm_gain": 0.5}, {"head": "linear"}, {"head": "gaussian"}],
+)
+def test_a_small_gain_that_nothing_decides_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="`start` gain must go with"):
+        spec(start="gain", **fields)
+    with pytest.raises(ValueError, match="`start` must be one of"):
+        spec(start="norm")
 
 
 @pytest.mark.parametrize("tied", [True, False])

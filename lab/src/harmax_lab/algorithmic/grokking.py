@@ -75,11 +75,10 @@ def _judge_overall(results: Results) -> Finding:
     found, drawn = shorter(pairs), shorter(reaching)
     assert found is not None
     without = "no pair" if drawn is None else f"{_epochs(drawn.difference)} epochs"
-    return Finding(
-        found.difference.above(0),
+    return _less(
+        found,
         f"Harmonic runs wait less by {_epochs(found.difference)} epochs. By task: {_by_place(pairs)}. Over the "
         f"{len(reaching)} of {len(pairs)} pairs in which both reach both accuracies: {without}.",
-        {"less_by": found.difference._asdict()},
     )
 
 
@@ -88,12 +87,15 @@ def _judge_drawn(results: Results) -> Finding:
     found = shorter(pairs)
     if found is None or pairs_of(found) < LEAST_RUNS:
         return Finding(None, f"On {pairs_of(found)} seeds both reach both accuracies.", {})
-    return Finding(
-        found.difference.above(0),
+    return _less(
+        found,
         f"In {len(pairs)} of {len(waits(results))} pairs both do. In these, harmonic runs wait less by "
         f"{_epochs(found.difference)} epochs. By task: {_by_place(pairs)}.",
-        {"less_by": found.difference._asdict()},
     )
+
+
+def _less(found: PairedDifference, sentence: str) -> Finding:
+    return Finding(found.difference.above(0), sentence, {"less_by": found.difference._asdict()})
 
 
 def _by_place(pairs: Waits) -> str:

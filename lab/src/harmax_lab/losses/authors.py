@@ -33,21 +33,15 @@ class HarmonicOutputsHead(LossHead):
         out_features: V.
         exponent: n, the power of the distance; None means sqrt(D).
         softening: a, added to the squared distance.
-        options: device and dtype.
+        more: device and dtype.
     """
 
     settings: ClassVar[tuple[str, ...]] = ("exponent", "softening")
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        exponent: float | None = None,
-        softening: float = 0.0,
-        **options: Any,
+        self, in_features: int, out_features: int, *, exponent: float | None = None, softening: float = 0.0, **more: Any
     ) -> None:
-        super().__init__(in_features, out_features, **options)
+        super().__init__(in_features, out_features, **more)
         self.exponent = resolve_exponent(exponent, in_features)
         self.softening = check_softening(softening)
 

@@ -23,7 +23,6 @@ from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Context, Spec, Work
 from harmax_lab.kit.judges import SIGNIFICANT, listed, shared_level, signed
 from harmax_lab.kit.results import Results, compare, interval
-from harmax_lab.kit.rules import LEAST_SEEDS, Choice
 from harmax_lab.kit.store import CellResult
 from harmax_lab.paper.readings import PASSED
 from harmax_lab.studies.score_runs import SCORES, compact
@@ -277,17 +276,13 @@ def study_claim(
     arms: Iterable[str] = (),
     must: Collection[str] | None = None,
     tasks: tuple[str, ...] | None = None,
-    paper: str = "",
-    sentences: tuple[str, ...] = (),
-    seeds: int = LEAST_SEEDS,
-    passing: Callable[[CellResult], bool] | None = None,
-    choices: Callable[[Results[Any, Any]], Iterable[Choice]] = lambda results: (),
+    **claim: Any,
 ) -> Claim:
     """Return a claim about the arms of one model under one protocol.
 
     It rests on `arms` (none: all that were run) and on `tasks` (None: all of the full spec, (): whichever were run).
     Nothing can be said without the arms in `must` (None: all). Nothing is decided while an arm or a task is missing.
-    Without `sentences` of the paper it is a control.
+    `claim` are further fields of the claim. Without `sentences` of the paper it is a control.
     """
     wanted, wanted_tasks = set(arms), set(full.tasks_under(protocol) if tasks is None else tasks)
 
@@ -307,17 +302,7 @@ def study_claim(
         return finding._replace(holds=None, sentence=f"Not run: {', '.join(missing)}. {finding.sentence}")
 
     statement = f"{said}. {rule.words} ({where})."
-    return Claim(
-        f"{name}_{suffix}",
-        statement,
-        paper,
-        sentences=sentences,
-        needs=needs,
-        judge=judge,
-        seeds=seeds,
-        passing=passing,
-        choices=choices,
-    )
+    return Claim(f"{name}_{suffix}", statement, needs=needs, judge=judge, **claim)
 
 
 def work(

@@ -3,7 +3,6 @@
 # N images
 
 import gzip
-import io
 import math
 import struct
 import zlib
@@ -25,20 +24,6 @@ MOST_BYTES = 2**31
 
 class _Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
-
-
-def parse_idx(data: bytes, dimensions: int, name: object = "the file") -> np.ndarray:
-    """Return the array of an idx file of unsigned bytes.
-
-    Args:
-        data: the whole file, unpacked.
-        dimensions: the expected number of dimensions: 3 for images, 1 for labels.
-        name: the name of the file in an error.
-
-    >>> parse_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), 1)
-    array([7, 8, 9], dtype=uint8)
-    """
-    return _parse(io.BytesIO(data), dimensions, name)
 
 
 def _parse(file: _Readable, dimensions: int, name: object) -> np.ndarray:

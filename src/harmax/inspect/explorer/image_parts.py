@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harmax.inspect.classifiers import ClassifierWithImages, open_classifier
+from harmax.inspect.classifiers import ClassifierWithImages
 from harmax.inspect.explorer.classifiers import shown_pictures
 from harmax.inspect.explorer.document import unpack
 from harmax.inspect.explorer.parts import Cloud, ExplorerOptions, ExplorerParts
@@ -15,15 +15,7 @@ from harmax.inspect.prototypes import head_features
 
 def image_parts(folder: Path, options: ExplorerOptions) -> ExplorerParts:
     """Open the classifier of a folder and its images, and return what a page shows of them."""
-    subject = open_classifier(
-        folder,
-        dataset=options.dataset,
-        variant=options.variant,
-        data=options.data,
-        partial=options.partial,
-        limit=options.limit,
-        device=options.device,
-    )
+    subject = options.open_classifier(folder)
     shown = shown_pictures(
         subject,
         name=f"{subject.classifier.dataset}, {len(subject.classes)} classes",

@@ -1,11 +1,12 @@
 """What a source gives to a page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from harmax.inspect.classifiers import ClassifierWithImages, open_classifier
 from harmax.inspect.explorer.document import GrownRun, ShownClassifier, Verdicts
 
 
@@ -21,12 +22,8 @@ class ExplorerOptions:
     """Whether to put figures of published results into the page."""
     clouds: bool = False
     """Whether point clouds are wanted too."""
-    dataset: str | None = None
-    variant: str | None = None
-    data: Path | None = None
-    partial: bool = False
-    limit: int | None = None
-    device: str = "cpu"
+    open_classifier: Callable[[Path], ClassifierWithImages] = open_classifier
+    """Opens the image classifier of a folder, with the images that the reader asked for."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,13 +29,9 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
     sizes: dict[str, Any] = dict(
         vocab_size=spec.vocab,
         n_positions=spec.context,
-        n_embd=spec.n_embd,
-        n_layer=spec.n_layer,
-        n_head=spec.n_head,
+        **{size: getattr(spec, size) for size in ("n_layer", "n_head", "n_embd")},
         tie_word_embeddings=spec.tied,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
+        **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0),
         bos_token_id=spec.vocab - 1,
         eos_token_id=spec.vocab - 1,
     )
@@ -52,6 +48,7 @@ def build_model(spec: PretrainSpec) -> GPT2LMHeadModel:
                 exponent=spec.exponent,
                 softening=spec.softening,
                 scale=spec.scale,
+                start=spec.start,
                 learn_exponent=spec.learn_exponent,
                 pad_vocab_to_multiple_of=ROWS_MULTIPLE,
             ).train()

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from harmax.errors import unknown
 from harmax.functional import check_softening, resolve_exponent
-from harmax.heads.scale import check_scale
+from harmax.heads.scale import check_scale, check_start
 from harmax.train.checks import (
     check_least,
     check_logit_scale,
@@ -34,7 +34,7 @@ FREE = (
 )
 
 # What checkpoints mean that were written before the field existed.
-MEANT_BEFORE = {"scale": 1.0, "norm_gain": 1.0, "center_lr": 1.0}
+MEANT_BEFORE = {"scale": 1.0, "start": "factor", "norm_gain": 1.0, "center_lr": 1.0}
 
 # Fields that --change-schedule may alter when resuming.
 ALTERABLE = ("lr", "min_lr", "warmup", "decay_steps", "betas", "weight_decay", "clip", "center_lr")
@@ -62,6 +62,9 @@ class PretrainSpec:
     scale: float | None = None
     """Factor on the features of the harmonic head. Default: the one that matches their length to that of the centers at
     the start, see HarmonicHead.find_scale. 1: features as they are."""
+    start: Literal["factor", "gain"] = "factor"
+    """Where this factor goes. factor: into the head, as a constant. gain: into the gain of the last norm, which
+    training can change."""
     norm_gain: float = 1.0
     """Gain of the last norm at the start. Below 1 it shortens the features of any head, and training can change it."""
     center_std: float | None = None
@@ -158,6 +161,12 @@ class PretrainSpec:
         resolve_exponent(self.exponent, self.n_embd)
         check_softening(self.softening)
         check_scale(self.scale)
+        check_start(self.start, self.scale, self.softening)
+        if self.start == "gain" and (self.head != "harmonic" or self.norm_gain != 1):
+            raise ValueError(
+                f"`start` gain must go with the harmonic head and a `norm_gain` of 1, got the {self.head} head and "
+                f"{self.norm_gain:g}; it finds the gain itself."
+            )
 
     @property
     def end_of_decay(self) -> int:
