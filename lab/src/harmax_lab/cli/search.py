@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from harmax.cli.usage import checking_usage
 from harmax.cli.verbs import load_verb
 from harmax.environment import choose_device
 from harmax.errors import MissingExtraError, unknown
@@ -56,19 +57,21 @@ class Search:
 
     def __call__(self) -> int:
         """Search, and print the best runs; or make the final runs, and print how the families compare."""
-        from harmax_lab.kit.finals import final_table, finals_path, run_finals
-        from harmax_lab.kit.trials import run_search
+        from harmax_lab.kit.finals import final_table, finals_path, run_finals, winners
+        from harmax_lab.kit.trials import run_search, turns
 
-        if self.seeds < 1:
-            raise ValueError(f"`seeds` must be at least 1, got {self.seeds}; 5 is usual.")
-        own = self._own_options()
+        with checking_usage():
+            own = self._own_options()
+            name = "-".join([self.name, *(str(self.data),) * (self.data is not None), *("smoke",) * self.smoke])
+            table = self.table or Path("runs/search") / f"{name}.csv"
+            table.parent.mkdir(parents=True, exist_ok=True)
+            size, device = "smoke" if self.smoke else "full", choose_device(self.device)
+            plan: Plan = load_verb(SEARCHES[self.name][0])(size, table, device, **own)
+            if self.finals:
+                winners(plan, table, self.families)
+            else:
+                turns(self.families, tuple(plan.families))
         end = None if self.minutes is None else time.monotonic() + 60 * self.minutes
-        name = "-".join([self.name, *(str(self.data),) * (self.data is not None), *("smoke",) * self.smoke])
-        table = self.table or Path("runs/search") / f"{name}.csv"
-        table.parent.mkdir(parents=True, exist_ok=True)
-        plan: Plan = load_verb(SEARCHES[self.name][0])(
-            "smoke" if self.smoke else "full", table, choose_device(self.device), **own
-        )
         how: dict[str, Any] = {
             "families": self.families,
             "wants_more": lambda: end is None or time.monotonic() < end,
@@ -93,6 +96,8 @@ class Search:
         """Return the options that this search alone has; refuse those of another one."""
         if self.name not in SEARCHES:
             raise ValueError(unknown("name", self.name, SEARCHES))
+        if self.seeds < 1:
+            raise ValueError(f"`seeds` must be at least 1, got {self.seeds}; 5 is usual.")
         given = {"data": self.data, "script": self.script}
         own = SEARCHES[self.name][1]
         for name, value in given.items():

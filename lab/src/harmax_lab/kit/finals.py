@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harmax.analysis import Interval, PairedDifference
+from harmax.errors import DamagedError
 from harmax_lab.kit.judges import signed
 from harmax_lab.kit.results import compare, interval
 from harmax_lab.kit.search import Search, Trial, chosen
@@ -25,6 +26,27 @@ FIRST_SEED = 100
 def finals_path(table: Path) -> Path:
     """Return where the final runs of a search lie: beside its table."""
     return table.with_name(f"{table.stem}-finals.csv")
+
+
+def winners(search: Search, table: Path, families: Iterable[str] = ()) -> dict[str, Trial]:
+    """Return a run with the chosen setting of every family that is meant (empty: all), and of every control.
+
+    Raises:
+        ValueError: if the search of one of them is not finished.
+    """
+    found, best = read_table(table, search.families), {}
+    for name in turns(families, (*search.families, *search.controls)):
+        winner: Trial | None = Trial(name, 0, FINAL, search.final_steps, FIRST_SEED, {})
+        if name in search.families:
+            winner = chosen(name, search.rounds, found)
+        if winner is None:
+            done = sum(trial.family == name for trial in found)
+            raise ValueError(
+                f"the search of {name} must be finished before its final runs, got {done} of {search.rounds.runs} "
+                f"runs in {table}; go on with the search first."
+            )
+        best[name] = winner
+    return best
 
 
 def run_finals(
@@ -43,26 +65,16 @@ def run_finals(
         search: what was searched.
         table: its table of runs. All families that are meant must be finished.
         seeds: how many.
-        families, wants_more, report, side_by_side: as for `run_search`.
+        families, wants_more, report, side_by_side: as for `run_search`; controls count as families.
     """
-    found, path = read_table(table, search.families), finals_path(table)
-    named = turns(families, (*search.families, *search.controls))
-    best = {name: Trial(name, 0, FINAL, search.final_steps, FIRST_SEED, {}) for name in search.controls}
-    for family in (name for name in named if name in search.families):
-        done, winner = sum(trial.family == family for trial in found), chosen(family, search.rounds, found)
-        if winner is None:
-            raise ValueError(
-                f"the search of {family} must be finished before its final runs, got {done} of {search.rounds.runs} "
-                f"runs in {table}; go on with the search first."
-            )
-        best[family] = winner
+    best, path = winners(search, table, families), finals_path(table)
 
     def upcoming(family: str, trials: Sequence[Trial]) -> Trial | None:
         own = [trial for trial in trials if trial.family == family]
         for number, trial in enumerate(own):
             known = (FINAL, search.final_steps, FIRST_SEED + number, dict(best[family].settings))
             if (trial.round, trial.steps, trial.seed, dict(trial.settings)) != known:
-                raise ValueError(
+                raise DamagedError(
                     f"{path} must hold final runs of what {table} has chosen for {family}, got run {number} with "
                     "another setting, length or seed; move this file away and start the final runs again."
                 )
@@ -70,7 +82,7 @@ def run_finals(
             return None
         return Trial(family, len(own), FINAL, search.final_steps, FIRST_SEED + len(own), dict(best[family].settings))
 
-    return fill(path, search, named, upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)
+    return fill(path, search, tuple(best), upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)
 
 
 def final_table(search: Search, trials: Sequence[Trial]) -> Table:
