@@ -41,7 +41,7 @@ def above_floor(s_BV: Tensor) -> Tensor:
     return s_BV + lift_BV
 
 
-def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float) -> Tensor:
+def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float | Tensor) -> Tensor:
     """Squared distances, zeros raised to the floor, plus the softening, (B, V)."""
     return above_floor(squared_distance_matrix(x_BD, w_VD)) + softening
 
