@@ -86,3 +86,19 @@ def checked_prior(prior: Tensor | None, classes: int, input: Tensor) -> Tensor |
             "log-weight."
         )
     return prior
+
+
+def check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
+    """Refuse class indices out of range; a compiled graph looks while it runs."""
+    must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
+    remedy = "check the labels and the number of rows of `linear_weight`."
+    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
+    if torch.compiler.is_compiling():
+        _assert_in_graph(~wrong.any(), f"{must}, got another index; {remedy}")
+    elif wrong.any():
+        raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
+
+
+def _assert_in_graph(condition: Tensor, message: str) -> None:
+    """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
+    torch._assert_async(condition, message)  # torch has no public name for it
