@@ -10,10 +10,20 @@ from harmax.kernels.operators import is_traced
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def is_quantized(tensor: Tensor) -> bool:
+    """Whether a quantizer such as torchao stores a tensor in a class of its own, which can give the numbers back."""
+    kind = type(tensor)
+    return kind not in (Tensor, torch.nn.Parameter) and kind.dequantize is not Tensor.dequantize
+
+
 def check_tensor(name: str, tensor: Any) -> None:
     """Refuse anything but an ordinary, dense tensor."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"`{name}` must be a tensor, got {type(tensor).__name__}; convert it with torch.as_tensor.")
+    if is_quantized(tensor):
+        raise TypeError(
+            f"`{name}` must be an ordinary tensor, got a quantized {type(tensor).__name__}; pass its .dequantize()."
+        )
     if tensor.is_nested:
         raise TypeError(f"`{name}` must be an ordinary tensor, got a nested one; concatenate its rows first.")
     if tensor.layout is not torch.strided:

@@ -17,7 +17,7 @@ from harmax.functional import (
     harmonic_loss,
     squared_distance,
 )
-from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
+from harmax.heads.centers import CenterHead, CenterOptions, numbers_of, safe_sqrt
 from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
 from harmax.heads.settings import KEY, Settings, Watch, differences
@@ -291,7 +291,7 @@ class HarmonicHead(CenterHead):
     @property
     def centers(self) -> Tensor:
         """The class centers in units of the features, (V, D), without gradient."""
-        return self.weight.detach() / (self.scale or 1.0)
+        return numbers_of(self.weight).detach() / (self.scale or 1.0)
 
     def forward(self, input: Tensor, target: Tensor | None = None, **settings: Unpack[ForwardSettings]) -> Tensor:
         """Return log-probabilities, (..., V); with a target the loss, as `harmonic_loss` computes it.
@@ -326,7 +326,7 @@ class HarmonicHead(CenterHead):
 
     def _classes(self) -> tuple[Tensor, Tensor | None]:
         """Return centers and prior of the classes, without padding."""
-        return self.weight, self.prior
+        return numbers_of(self.weight), self.prior
 
     def _scaled(self, input: Tensor) -> Tensor:
         return input if self.scale is None or self.scale == 1 else input * self.scale
@@ -335,7 +335,7 @@ class HarmonicHead(CenterHead):
     def _look_at_first_batch(self, input: Tensor) -> None:
         if input.is_meta or self.weight.is_meta or not input.numel():
             return
-        if is_traced(input) or is_traced(self.weight):
+        if is_traced(input) or is_traced(numbers_of(self.weight)):
             warn_not_found()
         elif all(0 < one < math.inf for one in self._lengths(input)):  # else the loss will show what is wrong
             self.find_scale(input)
