@@ -117,9 +117,9 @@ def fold_bias(linear: nn.Linear, norm: nn.LayerNorm) -> Tensor:
     ).min()  # a constant does not matter
     if not error <= TOLERANCE:
         raise ValueError(
-            "the norm before the head must have finite weights other than 0, into which a bias can be folded, got sizes "
-            f"from {g_D.abs().min():.3g} to {g_D.abs().max():.3g}, with which logits would be off by {float(error):.2g} "
-            "of their spread; use a server that adds the bias of head.to_argmax_linear()."
+            "the norm before the head must have finite weights other than 0, for a bias to be folded into the head, "
+            f"got sizes from {g_D.abs().min():.3g} to {g_D.abs().max():.3g}, with which logits would be off by "
+            f"{float(error):.2g} of their spread; use a server that adds the bias of head.to_argmax_linear()."
         )
     linear.weight.data, linear.bias.data = folded_VD, torch.zeros_like(linear.bias)
     return bias_D
