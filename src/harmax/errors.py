@@ -16,6 +16,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "text": ("tiktoken", "datasets"),
     "vision": ("PIL", "kornia"),
     "explore": ("pyarrow",),
+    "timm": ("timm", "torchvision"),
+    "metric-learning": ("pytorch_metric_learning",),
 }
 
 
