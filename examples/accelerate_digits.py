@@ -1,6 +1,6 @@
 """Train a network with a harmonic head in a loop with accelerate, save its state, and go on from there.
 
-python examples/accelerate_digits.py
+python examples/accelerate_digits.py                                   saves its state in the folder digits_state
 accelerate launch --num_processes 2 examples/accelerate_digits.py
 
 pip install "harmax[sklearn,hf]"              the data is inside the wheel of scikit-learn: no download
@@ -9,7 +9,7 @@ The model returns its loss when it is given targets. So the forward pass goes th
 FSDP need it.
 """
 
-import tempfile
+import argparse
 
 import torch
 from accelerate import Accelerator
@@ -34,7 +34,7 @@ class Network(nn.Module):
         return self.head(self.body(x), target)
 
 
-def main(epochs: int = 10) -> dict[str, float]:
+def main(epochs: int = 10, output: str = "digits_state") -> dict[str, float]:
     """Train with a pause in the middle, in which everything is saved and loaded into new objects."""
     data = load_digits()
     x, y = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
@@ -58,17 +58,19 @@ def main(epochs: int = 10) -> dict[str, float]:
 
     found["without a pause"] = train(*prepared(), 0, epochs)
     accelerator.free_memory()  # because it saves all models that it has prepared
-    with tempfile.TemporaryDirectory() as folder:
-        train(*prepared(), 0, epochs // 2)
-        accelerator.save_state(folder)
-        accelerator.free_memory()
-        model, optimizer = prepared()
-        accelerator.load_state(folder)
-        found["with a pause"] = train(model, optimizer, epochs // 2, epochs)
+    train(*prepared(), 0, epochs // 2)
+    accelerator.save_state(output)
+    accelerator.free_memory()
+    model, optimizer = prepared()
+    accelerator.wait_for_everyone()  # one process writes
+    accelerator.load_state(output)
+    found["with a pause"] = train(model, optimizer, epochs // 2, epochs)
     for name, loss in found.items():
         accelerator.print(f"{name}: test loss {loss:.6f}")
     return found
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", default="digits_state", help="folder for the saved state, seen by all processes")
+    main(output=parser.parse_args().output)
