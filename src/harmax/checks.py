@@ -10,10 +10,20 @@ from harmax.kernels.operators import is_traced
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def is_quantized(tensor: Tensor) -> bool:
+    """Whether a quantizer such as torchao stores a tensor in a class of its own, which can give the numbers back."""
+    kind = type(tensor)
+    return kind not in (Tensor, torch.nn.Parameter) and kind.dequantize is not Tensor.dequantize
+
+
 def check_tensor(name: str, tensor: Any) -> None:
     """Refuse anything but an ordinary, dense tensor."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"`{name}` must be a tensor, got {type(tensor).__name__}; convert it with torch.as_tensor.")
+    if is_quantized(tensor):
+        raise TypeError(
+            f"`{name}` must be an ordinary tensor, got a quantized {type(tensor).__name__}; pass its .dequantize()."
+        )
     if tensor.is_nested:
         raise TypeError(f"`{name}` must be an ordinary tensor, got a nested one; concatenate its rows first.")
     if tensor.layout is not torch.strided:
@@ -86,3 +96,19 @@ def checked_prior(prior: Tensor | None, classes: int, input: Tensor) -> Tensor |
             "log-weight."
         )
     return prior
+
+
+def check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
+    """Refuse class indices out of range; a compiled graph looks while it runs."""
+    must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
+    remedy = "check the labels and the number of rows of `linear_weight`."
+    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
+    if torch.compiler.is_compiling():
+        _assert_in_graph(~wrong.any(), f"{must}, got another index; {remedy}")
+    elif wrong.any():
+        raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
+
+
+def _assert_in_graph(condition: Tensor, message: str) -> None:
+    """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
+    torch._assert_async(condition, message)  # torch has no public name for it

@@ -17,6 +17,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "vision": ("PIL", "kornia"),
     "explore": ("pyarrow",),
     "jax": ("jax", "flax"),
+    "timm": ("timm", "torchvision"),
+    "metric-learning": ("pytorch_metric_learning",),
 }
 
 

@@ -5,11 +5,14 @@
 
 # B rows (all leading dimensions flattened), D features, V classes
 
+import functools
 import math
-from typing import Any, Literal, TypedDict, Unpack, overload
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
 from harmax.checks import (
     DTYPES,
@@ -17,6 +20,7 @@ from harmax.checks import (
     check_device,
     check_exponent_device,
     check_floating,
+    check_indices,
     check_tensor,
     checked_prior,
 )
@@ -25,7 +29,7 @@ from harmax.kernels.chunked import row_chunks
 from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
 from harmax.kernels.eager import above_floor, entropy, log_probabilities, logits, softened_distance
-from harmax.kernels.operators import is_traced
+from harmax.kernels.operators import is_exporting, is_traced
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
 
 __all__ = [
@@ -46,9 +50,27 @@ __all__ = [
     "squared_distance",
 ]
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 REDUCTIONS = ("mean", "sum", "none")
 LARGEST = 1e30
 """Largest exponent and softening. With larger ones the logits would not fit into float32."""
+
+
+def _traceable(function: _Function) -> _Function:
+    """Let torch.fx write a call into its graph as one node, because only real tensors can be checked.
+
+    It stands in this file, because doctest passes by a function whose globals are those of another one.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        proxy = next((value for value in (*args, *kwargs.values()) if isinstance(value, Proxy)), None)
+        if proxy is None:
+            return function(*args, **kwargs)
+        return proxy.tracer.create_proxy("call_function", call, args, kwargs)
+
+    return call  # type: ignore[return-value]  # it has the signature of the function
 
 
 def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:
@@ -116,6 +138,7 @@ def _wide(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
     return x_BD.to(dtype), w_VD.to(dtype)
 
 
+@_traceable
 def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
     r"""Return the squared Euclidean distance of every vector to every center, exact near zero.
 
@@ -138,6 +161,7 @@ def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
     return squared_distance_matrix(x_BD, w_VD).reshape(*input.shape[:-1], weight.shape[0])
 
 
+@_traceable
 def harmonic_logits(
     input: Tensor,
     weight: Tensor,
@@ -183,6 +207,7 @@ class KernelSettings(TypedDict, total=False):
     prior: Tensor | None
 
 
+@_traceable
 def harmonic_log_probabilities(input: Tensor, weight: Tensor, **kernel: Unpack[KernelSettings]) -> Tensor:
     r"""Return log-probabilities of all classes: normalized `harmonic_logits`.
 
@@ -202,6 +227,7 @@ def harmonic_log_probabilities(input: Tensor, weight: Tensor, **kernel: Unpack[K
     return log_p_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
+@_traceable
 def harmonic_entropy(
     input: Tensor, weight: Tensor, *, options: LossOptions | None = None, **kernel: Unpack[KernelSettings]
 ) -> Tensor:
@@ -247,6 +273,7 @@ def _operands(
     return x_BD, w_VD, exponent, softening, None if prior is None else prior.to(x_BD.dtype)
 
 
+@_traceable
 def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
     r"""Return the logarithm of HarMax. Near a probability of 1 it keeps its relative precision.
 
@@ -272,6 +299,7 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
     return log_p_BV.reshape(d.shape).movedim(-1, dim)
 
 
+@_traceable
 def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
     r"""Return HarMax: probabilities that fall with a power of the distance.
 
@@ -317,22 +345,7 @@ def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int
     if check is None:
         check = target.device.type == "cpu" and not is_traced(target)
     if check:
-        _check_indices(target, classes, ignore_index)
-
-
-def _check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
-    must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
-    remedy = "check the labels and the number of rows of `linear_weight`."
-    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
-    if torch.compiler.is_compiling():
-        _assert_in_graph(~wrong.any(), f"{must}, got another index; {remedy}")
-    elif wrong.any():
-        raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
-
-
-def _assert_in_graph(condition: Tensor, message: str) -> None:
-    """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
-    torch._assert_async(condition, message)  # torch has no public name for it
+        check_indices(target, classes, ignore_index)
 
 
 def _checked_options(options: LossOptions | None) -> LossOptions:
@@ -394,6 +407,7 @@ def harmonic_loss(
 def harmonic_loss(
     input: Tensor, linear_weight: Tensor, target: Tensor, *, return_stats: bool, **settings: Unpack[LossSettings]
 ) -> Tensor | LossOutput: ...
+@_traceable
 def harmonic_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -465,7 +479,8 @@ def harmonic_loss(
     if impl == "auto":
         learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
         kind = dtype if dtype == torch.float64 else x_BD.dtype
-        impl = "eager" if learned else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
+        plain = learned or is_exporting()
+        impl = "eager" if plain else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
     if impl not in OWN_DTYPES:
         x_BD, w_VD = _wide(x_BD, w_VD)
     problem = Problem(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 from torch import Tensor
 
 from harmax.functional import LossOutput, harmonic_loss
+from harmax.heads.centers import numbers_of
 from harmax.heads.harmonic import ForwardSettings, HarmonicHead, HeadOptions, as_autocast_multiplies
 from harmax.heads.learnable import LearnedExponent
 
@@ -55,7 +56,7 @@ class TokenHead(HarmonicHead):
     @property
     def token_weight(self) -> Tensor:
         """The centers of the tokens as they are stored, (V, D): a view of the weight, with gradient."""
-        return self.weight[: self.out_features]
+        return numbers_of(self.weight)[: self.out_features]
 
     @property
     def centers(self) -> Tensor:

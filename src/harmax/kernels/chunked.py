@@ -32,7 +32,7 @@ from harmax.kernels.distance import (
     squared_norm,
 )
 from harmax.kernels.eager import above_floor, absolute_floor, counted, smoothed_probabilities
-from harmax.kernels.operators import is_wrapped
+from harmax.kernels.operators import is_exporting, is_wrapped
 from harmax.kernels.problem import Block, LossOptions, Problem, Result, Scale, Wanted
 
 CHUNK_BYTES = {"cpu": 38 * 2**20, "cuda": 256 * 2**20}
@@ -66,6 +66,8 @@ def row_chunks(function: Callable[[Tensor], Tensor], x_BD: Tensor, w_VD: Tensor,
     Where a gradient is wanted, each chunk is computed again in the backward pass.
     """
     rows = chunk_rows(w_VD, options)
+    if is_exporting():  # an exported graph has no place for checkpoints
+        return function(x_BD)
     transformed = not torch.compiler.is_compiling() and is_wrapped(x_BD)  # by torch.func, which knows no checkpoints
     if transformed or certainly_at_most(len(x_BD), rows):
         return function(x_BD)
