@@ -79,7 +79,7 @@ class Ranks:
             other = next((rank for rank, value in enumerate(found) if not _same(value, found[0])), None)
             if other is not None:
                 raise ValueError(
-                    f"`{name}` must be the same on all ranks that share the classes, got {found[0]:g} on rank 0 and "
+                    f"{name} must be the same on all ranks that share the classes, got {found[0]:g} on rank 0 and "
                     f"{found[other]:g} on rank {other}; give all of them the same inputs and settings."
                 )
         return Shares([int(count) for count in counts], self.rank)

@@ -42,20 +42,20 @@ def compute(problem: Problem, wanted: Wanted, scale: Scale, block: Block, *, gro
 def _shared(problem: Problem, wanted: Wanted, block: Block) -> dict[str, float | Tensor]:
     """What all ranks must agree on, as numbers. The sum of the targets tells most batches from each other."""
     numbers: dict[str, float | Tensor] = {
-        "exponent": problem.exponent.detach() if isinstance(problem.exponent, Tensor) else problem.exponent,
-        "softening": problem.softening,
-        "number of vectors": len(problem.x_BD),
-        "number of features": problem.x_BD.shape[1],
-        "bytes of a number": problem.x_BD.element_size(),
-        "reduction": REDUCTIONS.index(problem.reduction),
-        "label_smoothing": problem.label_smoothing,
-        "chunk_rows": block.rows,
-        "number of wanted gradients": sum(wanted),
+        "`exponent`": problem.exponent.detach() if isinstance(problem.exponent, Tensor) else problem.exponent,
+        "`softening`": problem.softening,
+        "the number of vectors": len(problem.x_BD),
+        "the number of features": problem.x_BD.shape[1],
+        "the bytes of a number": problem.x_BD.element_size(),
+        "`reduction`": REDUCTIONS.index(problem.reduction),
+        "`label_smoothing`": problem.label_smoothing,
+        "`chunk_rows`": block.rows,
+        "the number of wanted gradients": sum(wanted),
     }
     if not problem.target.is_floating_point():
-        numbers |= {"ignore_index": problem.ignore_index, "sum of `target`": problem.target.double().sum()}
+        numbers |= {"`ignore_index`": problem.ignore_index, "the sum of `target`": problem.target.double().sum()}
     if problem.weight_V is not None:
-        numbers["sum of `weight`"] = problem.weight_V.double().sum()
+        numbers["the sum of `weight`"] = problem.weight_V.double().sum()
     return numbers
 
 
@@ -170,8 +170,8 @@ class Sharded(NamedTuple):
     def agree(self) -> Shares:
         """Return how many classes each rank holds, and refuse ranks that do not share their settings."""
         exponent = self.exponent.detach() if isinstance(self.exponent, Tensor) else self.exponent
-        shared: dict[str, float | Tensor] = {"exponent": exponent, "softening": self.softening}
-        shared |= {"number of vectors": len(self.x_BD), "number of features": self.x_BD.shape[1]}
+        shared: dict[str, float | Tensor] = {"`exponent`": exponent, "`softening`": self.softening}
+        shared |= {"the number of vectors": len(self.x_BD), "the number of features": self.x_BD.shape[1]}
         return self.ranks.agree(shared, len(self.w_VD), self.w_VD)
 
 
