@@ -22,6 +22,7 @@ from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
 from harmax.heads.settings import KEY, Settings, Watch, differences
 from harmax.kernels.operators import is_exporting, is_traced, is_wrapped
+from harmax.sharding import local_part
 
 
 class HeadOptions(CenterOptions, total=False):
@@ -335,7 +336,7 @@ class HarmonicHead(CenterHead):
     def _look_at_first_batch(self, input: Tensor) -> None:
         if input.is_meta or self.weight.is_meta or not input.numel():
             return
-        if is_traced(input) or is_traced(numbers_of(self.weight)):
+        if is_traced(local_part(input)) or is_traced(local_part(numbers_of(self.weight))):
             warn_not_found()
         elif all(0 < one < math.inf for one in self._lengths(input)):  # else the loss will show what is wrong
             self.find_scale(input)
