@@ -32,7 +32,7 @@ from harmax.kernels.chunked import row_chunks
 from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
 from harmax.kernels.eager import above_floor, entropy, log_probabilities, logits, softened_distance
-from harmax.kernels.operators import is_exporting
+from harmax.kernels.operators import is_exporting, is_traced
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
 from harmax.sharding import is_distributed, place_of, register_rules
 
@@ -272,12 +272,14 @@ def _checked_options(options: LossOptions | None) -> LossOptions:
     )
 
 
-def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> None:
+def check_loss_settings(
+    reduction: str, impl: str, label_smoothing: float, impls: tuple[str, ...] = tuple(IMPLS)
+) -> None:
     """Refuse a reduction, an implementation or a label smoothing that `harmonic_loss` does not know."""
     if reduction not in REDUCTIONS:
         raise ValueError(unknown("reduction", reduction, REDUCTIONS))
-    if impl != "auto" and impl not in tuple(IMPLS):  # a tuple also answers for a list
-        raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
+    if impl != "auto" and impl not in impls:
+        raise ValueError(unknown("impl", impl, ("auto", *impls)))
     if not 0.0 <= number("label_smoothing", label_smoothing) <= 1.0:
         raise ValueError(
             f"`label_smoothing` must be a number from 0 to 1, got {label_smoothing}; it is a share of the target."
