@@ -197,6 +197,9 @@ class VisionStep:
         moments = {"momentum": MOMENTUM} if self._spec.momentum else {}
         return training_tensors(self.model.state_dict(keep_vars=True), self.optimizer, moments)
 
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Do nothing: `tensors` returns views."""
+
     def make_moments(self, step: int) -> None:
         """Give SGD the momentum that it makes itself at its first step; without momentum there is none."""
         for parameter in self.model.parameters() if self._spec.momentum else ():
