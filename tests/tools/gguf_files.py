@@ -34,15 +34,28 @@ PHI2 = {
     "blk.{}.ffn_up": "model.layers.{}.mlp.fc1",
     "blk.{}.ffn_down": "model.layers.{}.mlp.fc2",
 }
-NAMES = {"gpt2": ("gpt2", GPT2), "phi": ("phi2", PHI2)}
+QWEN2 = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "blk.{}.attn_norm": "model.layers.{}.input_layernorm",
+    "blk.{}.attn_q": "model.layers.{}.self_attn.q_proj",
+    "blk.{}.attn_k": "model.layers.{}.self_attn.k_proj",
+    "blk.{}.attn_v": "model.layers.{}.self_attn.v_proj",
+    "blk.{}.attn_output": "model.layers.{}.self_attn.o_proj",
+    "blk.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
+    "blk.{}.ffn_gate": "model.layers.{}.mlp.gate_proj",
+    "blk.{}.ffn_up": "model.layers.{}.mlp.up_proj",
+    "blk.{}.ffn_down": "model.layers.{}.mlp.down_proj",
+}
+NAMES = {"gpt2": ("gpt2", GPT2), "phi": ("phi2", PHI2), "qwen2": ("qwen2", QWEN2)}
 """By the model type of transformers: the architecture of llama.cpp, and its names beside those of transformers."""
 
 
-def write_gguf(model: Any, path: Path) -> None:
-    """Write a model; which architectures, `NAMES` says."""
+def write_gguf(config: Any, state: dict[str, Tensor], path: Path) -> None:
+    """Write a model, given its configuration and its state_dict; which architectures, `NAMES` says."""
     import gguf
 
-    config, state = model.config, model.state_dict()
     architecture, names = NAMES[config.model_type]
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_context_length(config.max_position_embeddings)
@@ -50,10 +63,12 @@ def write_gguf(model: Any, path: Path) -> None:
     writer.add_block_count(config.num_hidden_layers)
     writer.add_feed_forward_length(4 * config.hidden_size)
     writer.add_head_count(config.num_attention_heads)
-    if architecture == "phi2":
+    if architecture != "gpt2":
         writer.add_head_count_kv(config.num_attention_heads)
+    if architecture == "phi2":
         writer.add_rope_dimension_count(int(config.hidden_size // config.num_attention_heads / 2))
     writer.add_layer_norm_eps(1e-5)
+    writer.add_layer_norm_rms_eps(1e-6)
     words = SPECIAL + [f"t{number}," for number in range(len(SPECIAL), config.vocab_size)]
     writer.add_tokenizer_model("llama")
     writer.add_token_list(words)
