@@ -224,3 +224,15 @@ def test_finals_of_an_unfinished_search_or_of_another_choice_are_refused(tmp_pat
     finals_path(path).write_text(finals_path(path).read_text().replace(",101,", ",55,", 1))
     with pytest.raises(ValueError, match=r"must hold final runs of what .*table.csv has chosen for ours, got run 1"):
         run_finals(PLAN, path, seeds=3)
+
+
+def test_known_settings_come_first_and_count(tmp_path: Path) -> None:
+    known = {"lr": 0.5, "size": 7.0, "tied": False}
+    plan = with_training(bowl, known={"ours": (known,)})
+    trials = run_search(plan, tmp_path / "table.csv")
+    plain = search(tmp_path / "other.csv")
+    spread, usual = ([one.settings for one in found if one.family == "ours"][:24] for found in (trials, plain))
+    assert (spread[0], spread[1:]) == (known, usual[1:])
+    assert len(trials) == len(plain)
+    with pytest.raises(ValueError, match="`known` must hold at most 24 settings of ours, each with the names lr, size"):
+        with_training(bowl, known={"ours": ({"lr": 0.5},)})

@@ -13,7 +13,7 @@ from harmax_lab.kit.finals import FINAL, run_finals
 from harmax_lab.kit.search import Even, OneOf, Range, Trial, choices
 from harmax_lab.kit.trials import read_table, run_search
 from harmax_lab.vision import recipe_search
-from harmax_lab.vision.recipe_search import FAMILIES, NATURAL, SIZES, Trainer, opened, plan, vision_spec
+from harmax_lab.vision.recipe_search import FAMILIES, KNOWN, NATURAL, SIZES, Trainer, opened, plan, vision_spec
 
 SPACES = {name: space for name, (_, space) in FAMILIES.items()}
 SMOKE = SIZES["smoke"]
@@ -107,6 +107,15 @@ def test_both_families_search_the_same_rates_decays_and_smoothing() -> None:
         assert isinstance(SPACES["harmonic"][name], (Range, Even))
     assert SPACES["harmonic"].keys() - SPACES["harmonic_root"].keys() == {"exponent"}
     assert vision_spec(SIZES["cifar10"], trial("harmonic_root")).exponent is None  # the square root, by default
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_known_settings_lie_in_the_space_and_are_as_many_for_each_family(family: str) -> None:
+    assert len(KNOWN[family]) == 2
+    for settings in KNOWN[family]:
+        for name, one in SPACES[family].items():
+            assert 0 <= one.place(settings[name]) <= 1, name
+        vision_spec(SIZES["cifar10"], Trial(family, 0, "spread", 8, 0, settings))
 
 
 def test_an_unknown_data_set_is_refused() -> None:

@@ -3,7 +3,7 @@
 The next run is a function of the table alone. So a search goes on anywhere with its table, in any number of pieces, and
 no run is counted twice. Every run is a row, diverged ones too.
 
-1. Settings spread evenly over the space (Sobol points) are run for a short time.
+1. Settings spread evenly over the space (Sobol points), and before them known ones, are run for a short time.
 2. The best of them are run for longer.
 3. Settings near the best so far are run as long, one after the other.
 4. The best of all these are run for the full time, with seeds of their own. The best mean among them is chosen.
@@ -159,9 +159,23 @@ class Search:
     """Of the lengths."""
     natural: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Ends beyond which there is nothing, by name of the setting."""
+    known: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Settings that were used before, by family. They take the place of the first points that are spread."""
+
+    def __post_init__(self) -> None:
+        for family, settings in self.known.items():
+            if len(settings) > self.rounds.spread or any(
+                one.keys() != self.families[family].keys() for one in settings
+            ):
+                raise ValueError(
+                    f"`known` must hold at most {self.rounds.spread} settings of {family}, each with the names "
+                    f"{', '.join(self.families[family])}, got {list(settings)}; correct them."
+                )
 
 
-def next_trial(family: str, space: Space, rounds: Rounds, trials: Iterable[Trial]) -> Trial | None:
+def next_trial(
+    family: str, space: Space, rounds: Rounds, trials: Iterable[Trial], known: Sequence[Mapping[str, Any]] = ()
+) -> Trial | None:
     """Return the next run of a family, given those that are finished; None at the end.
 
     Args:
@@ -169,6 +183,7 @@ def next_trial(family: str, space: Space, rounds: Rounds, trials: Iterable[Trial
         space: what may be set.
         rounds: how many runs, and how long.
         trials: all finished runs, of any family.
+        known: settings that come first.
     """
     own = [trial for trial in trials if trial.family == family]
     number, by_round = len(own), {name: [t for t in own if t.round == name] for name in PLAN}
@@ -177,6 +192,8 @@ def next_trial(family: str, space: Space, rounds: Rounds, trials: Iterable[Trial
         if len(done) < count:
             steps = rounds.steps[kind]
             settings, seed = _settings(name, family, space, rounds, by_round, len(done))
+            if name == "spread" and len(done) < len(known):
+                settings = dict(known[len(done)])
             return Trial(family, number, name, steps, seed, settings)
     return None
 

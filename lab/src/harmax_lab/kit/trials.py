@@ -38,7 +38,7 @@ def run_search(
     """
 
     def upcoming(family: str, trials: Sequence[Trial]) -> Trial | None:
-        return next_trial(family, search.families[family], search.rounds, trials)
+        return next_trial(family, search.families[family], search.rounds, trials, search.known.get(family, ()))
 
     chosen = turns(families, tuple(search.families))
     return fill(path, search, chosen, upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)

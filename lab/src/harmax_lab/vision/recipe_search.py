@@ -56,6 +56,14 @@ means. So the ratio of their lengths is searched, while a rate of the centers me
 """
 NATURAL = {"softening": (1e-3,), "center_decay": (1e-6,), "label_smoothing": (0.0,)}
 """Ends that are as good as 0."""
+_USED = {"center_lr": 1.0, "weight_decay": 5e-4, "center_decay": 5e-4, "label_smoothing": 0.0}
+_MEANS = {"center_start": "means", "center_std": 1.0, "softening": 1e-3, **_USED}
+KNOWN: dict[str, tuple[Mapping[str, Any], ...]] = {
+    "cross_entropy": ({"logit_scale": 1.0, **_USED, "lr": 0.2}, {"logit_scale": 0.25, **_USED, "lr": 0.8}),
+    "harmonic": ({"exponent": 8.0, **_MEANS, "lr": 0.8}, {"exponent": 8.0, **_MEANS, "lr": 1.6}),
+    "harmonic_root": ({**_MEANS, "lr": 0.4}, {**_MEANS, "lr": 0.8}),
+}
+"""What `harmax run classifiers` chose before, two of each family; held-out images had chosen them too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +132,7 @@ def plan(size: str, table: Path, device: str, data: str | None = None) -> Search
         measures=("accuracy", "nll"),
         unit="epochs",
         natural=NATURAL,
+        known=KNOWN,
     )
 
 

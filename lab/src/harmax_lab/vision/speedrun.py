@@ -39,6 +39,12 @@ FAMILIES: dict[str, Space] = {
         **_SHARED,
     },
 }
+_PUBLIC = {"head_lr": 0.67, "head_decay": 0.00597, "label_smoothing": 0.2}
+KNOWN = {
+    "cross_entropy": ({"logit_scale": 1.0, **_PUBLIC},),
+    HARMONIC: ({"exponent": 4.0, "scale": 1.0, "softening": 1e-3, **_PUBLIC},),
+}
+"""The script's own settings, and a pilot's."""
 NATURAL = {"softening": (1e-3,), "head_decay": (1e-5,), "label_smoothing": (0.0,)}
 """Ends that are as good as 0."""
 ROUNDS = {
@@ -69,6 +75,7 @@ def plan(size: str, table: Path, device: str, script: Path | None = None) -> Sea
         measures=("accuracy", "accuracy_without", "seconds"),
         unit="epochs",
         natural=NATURAL,
+        known=KNOWN,
     )
 
 
