@@ -13,6 +13,8 @@ from harmax.kernels.eager import hit_floor
 from jax_arrays import array, tensor
 from oracle import GRADIENT_UNIT, UNIT, assert_matches, assert_prior_gradients_match, brute_force
 
+pytestmark = pytest.mark.jax
+
 
 class Kind(NamedTuple):
     """What a compiled function is made for; everything else is drawn."""

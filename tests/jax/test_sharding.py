@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.jax
 PROGRAM = Path(__file__).with_name("on_four_devices.py")
 NAMES = ("loss", "logsumexp", "hit", "dx", "dw", "dexponent", "dprior")
 SPLITS = [("indices", "rows"), ("indices", "both"), ("smoothed", "classes"), ("probabilities", "both")]
@@ -23,7 +24,6 @@ def found(tmp_path_factory):
         return dict(arrays)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "mesh"), SPLITS)
 def test_split_over_devices_nothing_changes(found, case, mesh):
     for place, name in enumerate(NAMES):
@@ -35,7 +35,6 @@ def test_split_over_devices_nothing_changes(found, case, mesh):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6 * np.abs(want).max(), err_msg=name)
 
 
-@pytest.mark.slow
 def test_what_is_not_split_is_refused(found):
     assert "`class_axis` must be a mesh axis along which `linear_weight` is split, got 'model'" in str(found["classes"])
     assert "`batch_axis` must be a mesh axis along which `input` is split, got 'data'" in str(found["rows"])

@@ -15,6 +15,8 @@ from harmax import jax as hj
 from harmax.functional import harmonic_log_probabilities
 from jax_arrays import array, assert_close, tensor
 
+pytestmark = pytest.mark.jax
+
 
 def drawn(rows=24, width=16, classes=30):
     """Vectors far from, near and on centers."""

@@ -260,6 +260,11 @@ def harmonic_loss(
     x_BD, w_VD = checked_vectors(input, linear_weight, "linear_weight")
     classes_here, dtype, leading = len(linear_weight), x_BD.dtype, input.shape[:-1]
     split = _split(linear_weight, class_axis)
+    if batch_axis is not None and (not isinstance(batch_axis, str) or batch_axis not in axes_of(input)):
+        raise ValueError(
+            f"`batch_axis` must be a mesh axis along which `input` is split, got {batch_axis!r}; call the loss inside "
+            "jax.shard_map (with check_vma=True, the default) and give the rows a PartitionSpec with it."
+        )
     check_target(input, target, classes_here, ignore_index)
     check_loss_settings(reduction, impl, label_smoothing, IMPLS)
     check_class_weight(weight, classes_here)
@@ -318,11 +323,6 @@ def _reduced(loss_B: Array, count_B: Array, reduction: str, batch_axis: str | No
         return loss_B
     total, count = loss_B.sum(), count_B.sum()
     if batch_axis is not None:
-        if batch_axis not in axes_of(loss_B):
-            raise ValueError(
-                f"`batch_axis` must be a mesh axis along which `input` is split, got {batch_axis!r}; call the loss "
-                "inside jax.shard_map and give the rows a PartitionSpec with it."
-            )
         total, count = lax.psum((total, count), batch_axis)
     return total / count if reduction == "mean" else total
 
