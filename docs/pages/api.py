@@ -18,6 +18,8 @@ LIBRARY = {
     "harmax.analysis": "Measures: numpy in, numbers out",
     "harmax.inspect": "Looking at a trained model",
     "harmax.sklearn": "Small tables, in scikit-learn",
+    "harmax.timm": "Models of timm",
+    "harmax.metric_learning": "pytorch-metric-learning",
     "harmax.kernels": "Implementations of the loss",
     "harmax.jax": "The loss and the head in JAX",
     "harmax.hf": "Hugging Face transformers",

@@ -12,6 +12,8 @@ with needs("metric-learning"):
     from pytorch_metric_learning.losses import BaseMetricLossFunction
     from pytorch_metric_learning.utils import common_functions, loss_and_miner_utils
 
+__all__ = ["HarmonicMetricLoss"]
+
 HEAD = ("exponent", "softening", "scale", "prior", "device", "dtype")
 
 

@@ -8,6 +8,8 @@ from torch import nn
 from harmax.errors import needs
 from harmax.heads import HarmonicHead, replace_head
 
+__all__ = ["create_model"]
+
 
 def create_model(
     model_name: str,
@@ -40,7 +42,7 @@ def create_model(
         import timm
         from timm.models import load_checkpoint
 
-    model = timm.create_model(model_name, **options)
+    model: Any = timm.create_model(model_name, **options)
     keep = bool(options.get("pretrained")) and model.num_classes == model.pretrained_cfg.get("num_classes")
     settings = {"exponent": exponent, "softening": softening, "scale": scale}
     _make_harmonic(model, settings, keep=keep)

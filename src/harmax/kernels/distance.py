@@ -202,6 +202,8 @@ def certainly_at_most(size: Any, limit: int) -> bool:
     """Whether a size, symbolic or not, is known to be at most the limit."""
     if isinstance(size, int):
         return size <= limit
+    if isinstance(size, Tensor):  # torch.jit.trace makes it one
+        return False
     # A size that is symbolic under export or dynamic compilation must not become a guard.
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 

@@ -130,8 +130,8 @@ _is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 
 
 
 def is_exporting() -> bool:
-    """Whether torch.export traces, so that the graph must run where harmax and its operators are not installed."""
-    return _is_exporting()
+    """Whether torch.export or torch.jit traces a graph, which must run where harmax and its operators are missing."""
+    return _is_exporting() or torch.jit.is_tracing()
 
 
 def is_wrapped(tensor: Tensor) -> bool:
