@@ -49,8 +49,7 @@ def read(path: Path) -> list[Line]:
     """Return the lines of a table; a line that a kill cut short is left out."""
     if not path.exists():
         return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [Line(**from_json(line)) for line in whole.splitlines()]
+    return [Line(**from_json(line)) for line in path.read_text().splitlines() if line.endswith("}")]
 
 
 def append(path: Path, line: Line) -> None:
