@@ -51,7 +51,7 @@ test-browser: .venv/browser
 # Random kills, pairs of processes, full disks, lost power, hostile files and drawn calls; see tools/torture.
 # Its table of trials is its state: every call goes on where the last one ended.
 torture: setup
-	OMP_NUM_THREADS=1 PYTHONPATH=tools:tests $(BIN)/python -m torture $(TRIALS) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TABLE),--table $(TABLE))
+	OMP_NUM_THREADS=1 PYTHONPATH=tools:tests $(BIN)/python -m torture $(TRIALS) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TABLE),--table $(TABLE)) $(if $(SHOW),--show)
 
 # The page of `harmax explore`, from site/ into the package. Users need no npm, because the result is committed.
 explorer:

@@ -87,10 +87,9 @@ def test_pieces_add_up_and_a_failure_can_be_repeated(tmp_path: Path, capsys: pyt
     assert "repeat: make torture TRIALS=odd SEED=13 COUNT=1" in shown
     assert run("odd", trial, path, 13, 1, None) == 1
     assert table.tally(table.read(path))["odd"].tried == 32, "a repeated seed counts once"
-    with path.open("a") as file:
-        file.write('{"trial": "odd", "seed": 16,')  # cut short by a kill
     table.append(path, Line("odd", 16, 1, 2, {}))
     assert table.tally(table.read(path))["odd"].tried == 34
+    assert len(table.read(path)) == 2, "consecutive pieces are one line"
 
 
 def test_a_kill_comes_at_the_operation_that_was_drawn(tmp_path: Path) -> None:
