@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup test test-jax test-tools test-browser explorer check reproduce bench docs clean
+.PHONY: setup test test-jax test-tools test-browser torture explorer check reproduce bench docs clean
 
 setup: .venv/ready
 
@@ -54,6 +54,11 @@ test-browser: .venv/browser
 	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || { apt-get update -qq && apt-get install -y -qq chromium > /dev/null; } \
 		|| { echo 'make test-browser needs Chromium, and apt-get could not install it; install Chromium or Chrome and try again'; exit 1; }
 	@touch $@
+
+# Random kills, pairs of processes, full disks, lost power, hostile files and drawn calls; see tools/torture.
+# Its table of trials is its state: every call goes on where the last one ended.
+torture: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=tools:tests $(BIN)/python -m torture $(TRIALS) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TABLE),--table $(TABLE)) $(if $(SHOW),--show)
 
 # The page of `harmax explore`, from site/ into the package. Users need no npm, because the result is committed.
 explorer:

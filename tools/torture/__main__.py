@@ -9,7 +9,7 @@ from pathlib import Path
 from torture.table import Line, Trial, append, as_text, next_seed, read, tally
 from torture.trials import TRIALS
 
-TABLE = Path("runs") / "torture.jsonl"
+TABLE = Path("benchmarks") / "results" / "torture.jsonl"
 
 
 def main(words: Sequence[str] | None = None) -> int:

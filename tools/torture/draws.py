@@ -15,8 +15,6 @@ from harmax import LossOptions, harmonic_loss
 from oracle import GRADIENT_UNIT, UNIT, Oracle, brute_force
 
 EXPONENTS = (0.5, 1.0, 2.0, 3.75, 9.0, 28.0, 300.0, 2048.0)
-SMALLEST = {torch.float16: 1e-7}
-"""Below it float32 or float16 probabilities underflow; 1e-36 for all other types."""
 Problem = tuple[Tensor, Tensor, Tensor, dict[str, Any]]
 
 
@@ -71,7 +69,7 @@ def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", c
     x, w, target, options = problem
     wide = torch.float64 if x.dtype == torch.float64 else torch.float32
     number = torch.tensor(options["exponent"], dtype=wide)
-    x, w, exponent = (v.to(device).detach().clone().requires_grad_() for v in (x, w, number))
+    x, w, exponent = (v.detach().to(device).clone().requires_grad_() for v in (x, w, number))
     prior = options.get("prior")
     prior = None if prior is None else prior.to(device).detach().clone().requires_grad_()
     given = {
@@ -83,12 +81,18 @@ def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", c
     asked = (x, w, exponent) if prior is None else (x, w, exponent, prior)
     dx, dw, dn, *dp = (g.cpu() for g in torch.autograd.grad(loss.sum(), asked))
     unit, gradient_unit = UNIT[x.dtype], GRADIENT_UNIT[x.dtype]
-    smallest = SMALLEST.get(x.dtype, 1e-36)
+    smallest = _lost(x, w, options, wide)
     slack = want.slack if options["reduction"] == "none" else want.slack.sum()
     kept = options["prior"][options["prior"] > -torch.inf] if prior is not None else torch.zeros(1)
     relative = 4 * unit * (1 + options["exponent"] + kept.abs().max().item()) + want.rounding
     checks = [
-        ("loss", loss.detach().cpu(), want.loss, unit * slack + len(x) * want.rounding),
+        # The last term is the rounding of the result itself, of a sum and a quotient.
+        (
+            "loss",
+            loss.detach().cpu(),
+            want.loss,
+            unit * slack + len(x) * want.rounding + 2 * torch.finfo(wide).eps * want.loss.abs(),
+        ),
         ("input's gradient", dx, want.dx, relative * want.dx_slack[:, None] + gradient_unit * want.dx.abs() + smallest),
         (
             "centers' gradient",
@@ -113,6 +117,16 @@ def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", c
                 f"{impl}: {name} is off by {off.max().item():.3g} beyond its tolerance ({x.dtype}, {_short(options)})"
             )
     return None
+
+
+def _lost(x: Tensor, w: Tensor, options: dict[str, Any], wide: torch.dtype) -> float:
+    """Return the gradient that probabilities have that are too small for a float, and come out as 0.
+
+    A gradient is a probability times the exponent over a distance, summed over rows.
+    """
+    gaps = (x.double()[:, None] - w.double()).square().sum(-1) + options["softening"]
+    rounded = 1e-7 if x.dtype == torch.float16 else 0.0  # gradients come back in the type of the input
+    return rounded + 4 * torch.finfo(wide).tiny * len(x) * max(1.0, options["exponent"] / gaps.min().sqrt().item())
 
 
 def _short(options: dict[str, Any]) -> str:

@@ -1,11 +1,10 @@
 """The table of trials: which seeds were tried, and what failed."""
 
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harmax.files import from_json, to_json
+from harmax.files import from_json, to_json, write_atomically
 
 
 class Trial(NamedTuple):
@@ -46,21 +45,21 @@ class Tally(NamedTuple):
 
 
 def read(path: Path) -> list[Line]:
-    """Return the lines of a table; a line that a kill cut short is left out."""
-    if not path.exists():
-        return []
-    whole = path.read_text().rpartition("\n")[0]
-    return [Line(**from_json(line)) for line in whole.splitlines()]
+    """Return the lines of a table."""
+    return [Line(**from_json(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def append(path: Path, line: Line) -> None:
-    """Add a line to a table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
-    with path.open("a") as file:
-        file.write("\n" * cut + to_json(line._asdict()) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    """Add a line to a table, which one process writes at a time; lines with consecutive seeds become one."""
+    lines = read(path)
+    for place, one in enumerate(lines):
+        if (one.trial, one.seed + one.cases) == (line.trial, line.seed):
+            cases, tried = one.cases + line.cases, one.tried + line.tried
+            lines[place] = Line(one.trial, one.seed, cases, tried, {**one.failed, **line.failed})
+            break
+    else:
+        lines.append(line)
+    write_atomically(path, "".join(to_json(one._asdict()) + "\n" for one in lines).encode())
 
 
 def next_seed(lines: Iterable[Line], trial: str) -> int:

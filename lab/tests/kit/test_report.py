@@ -273,7 +273,9 @@ def nested(folder: Path) -> None:
     [
         (plant(overrides={"seeds": 5}), "", "config.json does not fit the experiment (TypeError"),
         (plant(profile=["quick"]), "", "config.json must hold experiment"),
-        (plant(cells={"../..": {}}), "", ""),
+        (plant(cells={"../..": {}}), "", "config.json must hold experiment"),
+        (plant(cells={"seed=0": {}}), "", "config.json lists other cells than its settings have"),
+        (plant(profile="full"), "", "it is of the profile full, but has the settings of quick"),
         (nested, "", "config.json"),
         (unreadable, "cells/seed=0", "metrics.json cannot be read (Is a directory)"),
     ],

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from harmax.errors import needs
+from harmax.errors import DamagedError, needs
 from harmax.heads.harmonic import HarmonicHead
 from harmax.heads.learnable import LearnedExponent
 from harmax.heads.scale import length, length_behind, matched_scale, scale_norm
@@ -146,7 +146,15 @@ class HarmonicModel(Base):
     @classmethod
     def from_pretrained(cls, *arguments: Any, output_loading_info: bool = False, **options: Any) -> Any:
         """Load a model, as in transformers; refuse weights whose head had other settings than the configuration."""
-        model, info = super().from_pretrained(*arguments, output_loading_info=True, **options)
+        from safetensors import SafetensorError
+
+        try:
+            model, info = super().from_pretrained(*arguments, output_loading_info=True, **options)
+        except SafetensorError as error:
+            place = str(arguments[0] if arguments else options.get("pretrained_model_name_or_path"))
+            raise DamagedError(
+                f"the weights of {place!r} cannot be read ({error}); fetch or save them again."
+            ) from error
         model._check_loaded(info)
         return (model, info) if output_loading_info else model
 

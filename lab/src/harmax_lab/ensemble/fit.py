@@ -26,14 +26,15 @@ def fit(
     progress: ReportProgress | None = None,
     checkpoint: Path | str | None = None,
 ) -> History:
-    """Train all runs of an ensemble as one. Each run gives the result that it would give alone.
+    """Train all runs of an ensemble as one. Each run gives the result that it would give alone, up to rounding.
 
     Args:
         ensemble: the models, whose parameters are changed at the end.
         splits: the data of each run, as `harmax_lab.tasks.make_split` returns it.
         plan: how to train.
         progress: called from time to time with the fraction that is done and a short message.
-        checkpoint: a folder for the state. After an interrupt, a call with the same arguments continues from it.
+        checkpoint: a folder for the state. After an interrupt, a call with the same arguments continues from it and
+            gives the same bits, if as much memory is free.
 
     >>> from harmax_lab.tasks import find_task, make_split
     >>> from harmax_lab.models import MLP

@@ -95,7 +95,8 @@ class Work(Generic[S, C]):
 
     `cells` lists the cells of a spec. Cells with the same `group` key are given to one call of `run_cells`, which may
     train them together. It yields the result of each cell as soon as it is known. Results must not depend on which
-    other cells are in the call, because after an interruption only the unfinished ones are run. Costs may.
+    other cells are in the call by more than rounding, because after an interruption only the unfinished ones are run.
+    Costs may. Cells that share sums are set aside together (`together.py`), so that a kill changes no bit.
     """
 
     cells: Callable[[S], Sequence[C]]

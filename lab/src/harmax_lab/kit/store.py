@@ -189,7 +189,7 @@ class Run:
         path = self.home / "env.json"
         found = read_json(path) if path.exists() else []
         if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
-            raise DamagedError("env.json must hold a list of environments, and does not")
+            raise DamagedError(f"{path} must hold a list of environments, and does not; delete it to do without it")
         return found
 
     def cell_folder(self, name: str) -> Path:
@@ -272,6 +272,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         key = spec_hash(config["experiment"], config["version"], config["spec"], source=source)
         known = isinstance(config["profile"], str) and (source is None or SOURCE.fullmatch(source) is not None)
         known = known and all(isinstance(config[name], dict) for name in ("spec", "cells", "overrides"))
+        known = known and all(CELL_NAME.fullmatch(name) for name in config["cells"])
     except (KeyError, TypeError, AttributeError, RecursionError):
         known = False
     if not known:

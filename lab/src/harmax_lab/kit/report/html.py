@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from harmax.errors import DamagedError
 from harmax.figures import Picture, house_style
-from harmax.files import write_atomically
+from harmax.files import from_json, to_json, write_atomically
 from harmax_lab.kit.claims import Claim, Verdict
 from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
 from harmax_lab.kit.report.shipped import Published, published_folder, read_published
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Damage, Run, open_runs, spec_hash
-from harmax_lab.kit.variants import as_flags, changes_of, in_words
+from harmax_lab.kit.variants import as_flags, changes_of, in_words, stored
 
 UNREGISTERED = (
     "no experiment of this name is registered; register it in the entry-point group harmax.experiments to see it here"
@@ -200,12 +200,24 @@ def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
             f"written by version {run.config['version']} of the experiment, which is now at {experiment.version}; "
             f"run it again"
         )
-    experiment.load_spec(run.config["spec"])
+    spec = experiment.load_spec(run.config["spec"])
+    if {cell.name for cell in experiment.work.cells(spec)} != set(run.cells):
+        raise ValueError("config.json lists other cells than its settings have; run it again")
+    _check_profile(experiment, run)
     command_of(run)
     origin = experiment.source
     source = origin and f"{origin.name}/{spec_hash(origin.name, origin.version, run.config['spec'])}"
     if run.source != source:
         raise ValueError(f"reads the cells of {run.source}, but the experiment now reads {source}; run it again")
+
+
+def _check_profile(experiment: Experiment[Any, Any], run: Run) -> None:
+    """Refuse a run that says it is of one profile and has the settings of another, besides what a user has changed."""
+    own = {name: value for name, value in run.config["spec"].items() if name not in run.config["overrides"]}
+    settings = {name: from_json(to_json(stored(spec))) for name, spec in experiment.profiles.items()}
+    same = [name for name, usual in settings.items() if all(usual.get(key) == value for key, value in own.items())]
+    if same and run.profile not in same:
+        raise ValueError(f"config.json says that it is of the profile {run.profile}, but has the settings of {same[0]}")
 
 
 def _worth(run: Run) -> tuple[bool, int, int]:
