@@ -1,6 +1,9 @@
 """Every example runs and shows what it says it shows."""
 
+import os
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,18 @@ def test_lattice(tmp_path):
     residuals = main(epochs=40, seeds=2, output=str(tmp_path / "lattice.svg"))
     assert residuals["harmonic"] < 0.05 < residuals["linear"]
     assert "<svg" in (tmp_path / "lattice.svg").read_text()
+
+
+def test_tensor_parallel():
+    path = EXAMPLES / "tensor_parallel.py"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*torchrun, str(path), "--steps", "40"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    printed = [float(line.split()[-1]) for line in done.stdout.splitlines()]
+    losses = runpy.run_path(str(path))["main"](steps=40)
+    assert printed == pytest.approx([losses[0], losses[-1]], rel=1e-5, abs=6e-6)
+    assert losses[-1] < losses[0]
 
 
 def test_prototypes(tmp_path):

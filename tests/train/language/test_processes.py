@@ -29,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("name", ["ddp2", "fsdp2", "ddp4", "fsdp4"])
+@pytest.mark.parametrize("name", ["ddp2", "fsdp2", "tp2", "ddp4", "fsdp4"])
 def test_more_processes_train_the_same_model(runs: Path, name: str) -> None:
     assert_same_up_to_rounding(runs / name, runs / "single")
 
@@ -39,7 +39,7 @@ def test_an_untied_linear_head_is_sharded_too(runs: Path, tmp_path: Path) -> Non
     assert_same_up_to_rounding(runs / "linear-fsdp2", tmp_path)
 
 
-@pytest.mark.parametrize("engine", ["ddp", "fsdp"])
+@pytest.mark.parametrize("engine", ["ddp", "fsdp", "tp"])
 def test_one_process_goes_on_with_a_checkpoint_of_two(runs: Path, engine: str) -> None:
     output = runs / f"half-{engine}"
     assert [found.step for found in find_checkpoints(output / "checkpoints")] == [4, 7]
@@ -47,6 +47,26 @@ def test_one_process_goes_on_with_a_checkpoint_of_two(runs: Path, engine: str) -
     pretrain(spec(), output, device="cpu")
     assert curve(output)[:7] == before
     assert_same_up_to_rounding(output, runs / "single")
+
+
+def test_two_processes_go_on_with_a_checkpoint_of_four_that_divided_heads_and_tokens(
+    runs: Path, tmp_path: Path
+) -> None:
+    pretrain(spec(n_head=4), tmp_path, device="cpu")
+    assert_same_up_to_rounding(runs / "four-then-two", tmp_path)
+
+
+def test_other_heads_are_divided_too(runs: Path, tmp_path: Path) -> None:
+    pretrain(spec(head="linear"), tmp_path / "linear", device="cpu")
+    assert_same_up_to_rounding(runs / "linear-tp", tmp_path / "linear")
+    pretrain(spec(learn_exponent=True, steps=12), tmp_path / "learned", device="cpu")
+    assert_same_up_to_rounding(runs / "learned-tp", tmp_path / "learned")
+
+
+def test_attention_heads_that_processes_cannot_divide_are_refused_on_each(runs: Path) -> None:
+    for rank in range(2):
+        message = (runs / f"heads-{rank}.txt").read_text()
+        assert "`n_head` (1) must be a multiple of the number of processes (2) with engine tp" in message
 
 
 def test_a_learned_exponent_is_sharded_and_goes_on_bit_for_bit(runs: Path, tmp_path: Path) -> None:

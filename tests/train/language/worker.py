@@ -23,8 +23,8 @@ from leaving import leave
 from train.language.tiny import spec
 
 
-def train_both(root: Path) -> None:
-    for engine in ("ddp", "fsdp"):
+def train_with_each(root: Path, *engines: str) -> None:
+    for engine in engines:
         pretrain(spec(engine=engine), root / f"{engine}{dist.get_world_size()}", device="cpu")
 
 
@@ -41,14 +41,18 @@ def fork_four(root: Path) -> None:
 
 def train_among_four(rank: int, root: Path) -> None:
     dist.init_process_group("gloo", store=dist.FileStore(str(root / "meeting"), 4), rank=rank, world_size=4)
-    train_both(root)
+    train_with_each(root, "ddp", "fsdp")
+    pretrain(spec(engine="tp", n_head=4, steps=7, decay_steps=20), root / "four-then-two", device="cpu")
     leave()
 
 
 def train_others(root: Path) -> None:
     pretrain(spec(engine="fsdp", head="linear", tied=False), root / "linear-fsdp2", device="cpu")
-    for engine in ("ddp", "fsdp"):  # stopped early, for others to go on with
+    for engine in ("ddp", "fsdp", "tp"):  # stopped early, for others to go on with
         pretrain(spec(engine=engine, steps=7, decay_steps=20), root / f"half-{engine}", device="cpu")
+    pretrain(spec(engine="tp", head="linear"), root / "linear-tp", device="cpu")
+    pretrain(spec(engine="tp", learn_exponent=True, steps=12), root / "learned-tp", device="cpu")
+    pretrain(spec(engine="tp", n_head=4), root / "four-then-two", device="cpu")
     learned = {"engine": "fsdp", "learn_exponent": True}
     pretrain(spec(**learned, steps=12), root / "learned", device="cpu")
     pretrain(spec(**learned, steps=5, decay_steps=12), root / "learned-parts", device="cpu")
@@ -70,6 +74,14 @@ def fill_a_disk(root: Path) -> None:
             (root / "full.txt").write_text(str(error))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def have_too_few_heads(root: Path) -> None:
+    """Start a run whose attention heads two processes cannot divide; each of them writes down what it heard."""
+    try:
+        pretrain(spec(engine="tp", n_head=1), root / "heads", device="cpu")
+    except ValueError as error:
+        (root / f"heads-{dist.get_rank()}.txt").write_text(str(error))
 
 
 def spoil_a_shard(root: Path) -> None:
@@ -94,8 +106,9 @@ if __name__ == "__main__":
     if os.environ["RANK"] == "0":
         fork_four(folder)
     dist.init_process_group("gloo")
-    train_both(folder)
+    train_with_each(folder, "ddp", "fsdp", "tp")
     train_others(folder)
     fill_a_disk(folder)
     spoil_a_shard(folder)
+    have_too_few_heads(folder)
     leave()
