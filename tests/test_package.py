@@ -20,6 +20,8 @@ OPTIONAL = [
     "tiktoken",
     "ray",
     "triton",
+    "jax",
+    "flax",
 ]
 
 

@@ -19,6 +19,7 @@ LIBRARY = {
     "harmax.inspect": "Looking at a trained model",
     "harmax.sklearn": "Small tables, in scikit-learn",
     "harmax.kernels": "Implementations of the loss",
+    "harmax.jax": "The loss and the head in JAX",
     "harmax.hf": "Hugging Face transformers",
     "harmax.train": "Training language models",
     "harmax.train.language.train": "",

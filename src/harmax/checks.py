@@ -1,5 +1,6 @@
 """Checks of tensors that several functions take, in one grammar of errors."""
 
+import math
 from typing import Any
 
 import torch
@@ -9,11 +10,24 @@ from harmax.kernels.operators import is_traced
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
+LARGEST = 1e30
+"""Largest exponent and softening. With larger ones the logits would not fit into float32."""
+
+
+def is_quantized(tensor: Tensor) -> bool:
+    """Whether a quantizer such as torchao stores a tensor in a class of its own, which can give the numbers back."""
+    kind = type(tensor)
+    return kind not in (Tensor, torch.nn.Parameter) and kind.dequantize is not Tensor.dequantize
+
 
 def check_tensor(name: str, tensor: Any) -> None:
     """Refuse anything but an ordinary, dense tensor."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"`{name}` must be a tensor, got {type(tensor).__name__}; convert it with torch.as_tensor.")
+    if is_quantized(tensor):
+        raise TypeError(
+            f"`{name}` must be an ordinary tensor, got a quantized {type(tensor).__name__}; pass its .dequantize()."
+        )
     if tensor.is_nested:
         raise TypeError(f"`{name}` must be an ordinary tensor, got a nested one; concatenate its rows first.")
     if tensor.layout is not torch.strided:
@@ -86,3 +100,121 @@ def checked_prior(prior: Tensor | None, classes: int, input: Tensor) -> Tensor |
             "log-weight."
         )
     return prior
+
+
+def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:
+    """Return the exponent, with None replaced by sqrt(in_features); refuse values that are not positive and finite."""
+    if exponent is None:
+        return math.sqrt(in_features)
+    if isinstance(exponent, Tensor):
+        check_tensor("exponent", exponent)
+        if exponent.dim() != 0 or exponent.dtype not in DTYPES:
+            raise ValueError(
+                f"`exponent` must be a number or a 0-d floating tensor, got shape {tuple(exponent.shape)} of "
+                f"{exponent.dtype}; pass one exponent for all classes."
+            )
+        if exponent.device.type != "cpu" or is_traced(exponent):
+            return exponent
+        value = exponent.detach().item()
+    else:
+        value = number("exponent", exponent)
+    if not 0 < value <= LARGEST:
+        raise ValueError(
+            f"`exponent` must be a positive number up to {LARGEST:g}, got {value}; leave it out for the paper's "
+            "sqrt(in_features)."
+        )
+    return exponent if isinstance(exponent, Tensor) else value
+
+
+def number(name: str, value: Any) -> float:
+    """Return a number as a float; refuse anything else."""
+    if isinstance(value, (int, float, torch.SymFloat, torch.SymInt)):
+        return float(value)
+    raise TypeError(f"`{name}` must be a number, got {value!r}; pass a float.")
+
+
+def check_softening(softening: float) -> float:
+    """Return the softening as a float; refuse negative, huge and non-finite values."""
+    value = number("softening", softening)
+    if not 0 <= value <= LARGEST:
+        raise ValueError(
+            f"`softening` must be a number from 0 to {LARGEST:g}, got {value}; 0 gives the pure harmonic loss."
+        )
+    return value
+
+
+def checked_matrices(
+    input: Tensor, weight: Tensor, name: str = "weight", *, widen: bool = True, classes: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Check vectors and centers and return them as matrices; with `widen` both in one dtype, float32 or float64.
+
+    `classes` is the number of all classes where these centers are only those of this rank.
+    """
+    check_floating("input", input)
+    check_floating(name, weight)
+    check_device(name, weight, input)
+    if weight.dim() != 2 or not (classes or weight.shape[0]) or not weight.shape[1]:
+        raise ValueError(
+            f"`{name}` must have shape (classes, features) with at least one of each, got {tuple(weight.shape)}; "
+            "give one row per class."
+        )
+    if input.dim() < 1 or input.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` {tuple(weight.shape)}, "
+            f"got {tuple(input.shape)}; the last dimension holds the features."
+        )
+    x_BD = input.reshape(-1, input.shape[-1])
+    return wide(x_BD, weight) if widen else (x_BD, weight)
+
+
+def wide(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in one dtype, float32 or float64."""
+    dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
+    return x_BD.to(dtype), w_VD.to(dtype)
+
+
+def check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int, check: bool | None) -> None:
+    """Refuse targets that are neither class indices nor class probabilities of the input."""
+    check_tensor("target", target)
+    check_device("target", target, input)
+    leading = tuple(input.shape[:-1])
+    if target.is_floating_point():
+        check_floating("target", target)
+        if tuple(target.shape) != (*leading, classes):
+            raise ValueError(
+                f"`target` of class probabilities must have shape {(*leading, classes)} to match `input` "
+                f"{tuple(input.shape)} and {classes} classes, got {tuple(target.shape)}; class indices must be int64."
+            )
+        if ignore_index >= 0:
+            raise ValueError(
+                f"`ignore_index` must be left out with class probabilities, got {ignore_index}; fill the rows to "
+                "ignore with zeros."
+            )
+        return
+    if target.dtype != torch.int64:
+        raise TypeError(f"`target` of class indices must be int64, got {target.dtype}; convert it with .long().")
+    if tuple(target.shape) != leading:
+        raise ValueError(
+            f"`target` must have shape {leading} to match `input` {tuple(input.shape)}, got {tuple(target.shape)}; "
+            "flatten both or neither."
+        )
+    if check is None:
+        check = target.device.type == "cpu" and not is_traced(target)
+    if check:
+        check_indices(target, classes, ignore_index)
+
+
+def check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
+    """Refuse class indices out of range; a compiled graph looks while it runs."""
+    must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
+    remedy = "check the labels and the number of rows of `linear_weight`."
+    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
+    if torch.compiler.is_compiling():
+        _assert_in_graph(~wrong.any(), f"{must}, got another index; {remedy}")
+    elif wrong.any():
+        raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
+
+
+def _assert_in_graph(condition: Tensor, message: str) -> None:
+    """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
+    torch._assert_async(condition, message)  # torch has no public name for it

@@ -73,3 +73,14 @@ def _commit() -> str | None:
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out, of the machine or of a GPU.
+
+    >>> is_out_of_memory(RuntimeError("CUDA error: out of memory"))
+    True
+    """
+    # torch's allocator for GPUs has a class for this error. CUDA and the allocator for CPUs have only words.
+    words = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in words or "can't allocate memory" in words

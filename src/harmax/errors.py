@@ -16,6 +16,9 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "text": ("tiktoken", "datasets"),
     "vision": ("PIL", "kornia"),
     "explore": ("pyarrow",),
+    "jax": ("jax", "flax"),
+    "timm": ("timm", "torchvision"),
+    "metric-learning": ("pytorch_metric_learning",),
 }
 
 

@@ -1,5 +1,9 @@
-"""Plain files: standard JSON also for non-finite numbers, and writes that leave a whole file or none."""
+"""Plain files: standard JSON also for non-finite numbers, and writes that leave a whole file or none.
 
+A write counts when it returns: file and folder are then on the disk, and outlast a loss of power.
+"""
+
+import errno
 import hashlib
 import json
 import math
@@ -15,10 +19,18 @@ import numpy as np
 
 from harmax.errors import DamagedError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 # JSON cannot write these three numbers. As strings they stay apart, and the file stays standard.
 NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 ABANDONED_SECONDS = 3600.0
-"""A temporary file that nobody has written to for so long belongs to a process that was killed."""
+"""A temporary file that nobody has written to for so long belongs to a process that was killed. Where files can be
+locked this is known at once: a lock ends with its process."""
+UNSYNCABLE = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
+"""What file systems say that cannot bring a folder to the disk."""
 
 
 def to_json(value: Any) -> str:
@@ -66,20 +78,44 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     Temporary files that killed processes left behind for the same path are removed.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    make_folder(path.parent)
+    handle, temporary = _own_temporary(path)
     try:
-        with naming(path):
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        with naming(path), os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
             os.chmod(temporary, 0o644)  # mkstemp's private mode would hide shared results from colleagues
             os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    sync_folder(path.parent)
     _sweep(path)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, so that they outlast a loss of power."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk: those of new, renamed and deleted files."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # one that may be written and not be listed, or a system that opens no folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in UNSYNCABLE:
+            raise
+    finally:
+        os.close(handle)
 
 
 @contextmanager
@@ -93,6 +129,39 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+def sync_tree(folder: Path) -> None:
+    """Bring every file of a folder to the disk, whoever wrote it."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            handle = os.open(os.path.join(place, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_folder(Path(place))
+
+
+def _own_temporary(path: Path) -> tuple[int, str]:
+    """Make a temporary file beside a path, locked as long as this process holds it open."""
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+        _locked(handle, wait=True)  # for a sweep that has just locked it
+        if os.fstat(handle).st_nlink:
+            return handle, temporary
+        os.close(handle)  # a sweep took it for abandoned before it was locked
+
+
+def _locked(handle: int, *, wait: bool = False) -> bool:
+    """Lock a file that no other process has locked, and say whether that went well; the lock ends with its process."""
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # somebody writes it, or the file system has no locks
+        return False
+    return True
+
+
 def _sweep(path: Path) -> None:
     """Remove abandoned temporary files of `write_atomically` for this path."""
     limit = time.time() - ABANDONED_SECONDS
@@ -100,8 +169,12 @@ def _sweep(path: Path) -> None:
     for name in os.listdir(path.parent):
         if name.startswith(start) and name.endswith(".partial"):
             with suppress(OSError):  # another process may have removed it
-                if os.path.getmtime(path.parent / name) < limit:
-                    os.unlink(path.parent / name)
+                handle = os.open(path.parent / name, os.O_RDONLY)
+                try:
+                    if _locked(handle) or os.fstat(handle).st_mtime < limit:
+                        os.unlink(path.parent / name)
+                finally:
+                    os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -5,28 +5,36 @@
 
 # B rows (all leading dimensions flattened), D features, V classes
 
-import math
-from typing import Any, Literal, TypedDict, Unpack, overload
+import functools
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 import torch
 from torch import Tensor
+from torch.fx import Proxy
 
+from harmax import divided
 from harmax.checks import (
-    DTYPES,
     check_class_weight,
-    check_device,
     check_exponent_device,
     check_floating,
-    check_tensor,
+    check_softening,
+    check_target,
+    checked_matrices,
     checked_prior,
+    number,
+    resolve_exponent,
+    wide,
 )
 from harmax.errors import unknown
+from harmax.kernels import sharded
 from harmax.kernels.chunked import row_chunks
 from harmax.kernels.dispatch import IMPLS, OWN_DTYPES, auto
 from harmax.kernels.distance import squared_distance_matrix
 from harmax.kernels.eager import above_floor, entropy, log_probabilities, logits, softened_distance
-from harmax.kernels.operators import is_traced
+from harmax.kernels.operators import is_exporting, is_traced
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
+from harmax.sharding import is_distributed, place_of, register_rules
 
 __all__ = [
     "KernelSettings",
@@ -46,76 +54,28 @@ __all__ = [
     "squared_distance",
 ]
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 REDUCTIONS = ("mean", "sum", "none")
-LARGEST = 1e30
-"""Largest exponent and softening. With larger ones the logits would not fit into float32."""
 
 
-def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:
-    """Return the exponent, with None replaced by sqrt(in_features); refuse values that are not positive and finite."""
-    if exponent is None:
-        return math.sqrt(in_features)
-    if isinstance(exponent, Tensor):
-        check_tensor("exponent", exponent)
-        if exponent.dim() != 0 or exponent.dtype not in DTYPES:
-            raise ValueError(
-                f"`exponent` must be a number or a 0-d floating tensor, got shape {tuple(exponent.shape)} of "
-                f"{exponent.dtype}; pass one exponent for all classes."
-            )
-        if exponent.device.type != "cpu" or is_traced(exponent):
-            return exponent
-        value = exponent.detach().item()
-    else:
-        value = _number("exponent", exponent)
-    if not 0 < value <= LARGEST:
-        raise ValueError(
-            f"`exponent` must be a positive number up to {LARGEST:g}, got {value}; leave it out for the paper's "
-            "sqrt(in_features)."
-        )
-    return exponent if isinstance(exponent, Tensor) else value
+def _traceable(function: _Function) -> _Function:
+    """Let torch.fx write a call into its graph as one node, because only real tensors can be checked.
+
+    It stands in this file, because doctest passes by a function whose globals are those of another one.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        proxy = next((value for value in (*args, *kwargs.values()) if isinstance(value, Proxy)), None)
+        if proxy is None:
+            return function(*args, **kwargs)
+        return proxy.tracer.create_proxy("call_function", call, args, kwargs)
+
+    return call  # type: ignore[return-value]  # it has the signature of the function
 
 
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, (int, float, torch.SymFloat, torch.SymInt)):
-        return float(value)
-    raise TypeError(f"`{name}` must be a number, got {value!r}; pass a float.")
-
-
-def check_softening(softening: float) -> float:
-    """Return the softening as a float; refuse negative, huge and non-finite values."""
-    value = _number("softening", softening)
-    if not 0 <= value <= LARGEST:
-        raise ValueError(
-            f"`softening` must be a number from 0 to {LARGEST:g}, got {value}; 0 gives the pure harmonic loss."
-        )
-    return value
-
-
-def _flat(input: Tensor, weight: Tensor, name: str = "weight", *, wide: bool = True) -> tuple[Tensor, Tensor]:
-    """Check vectors and centers and return them as matrices; with `wide` both in one dtype, float32 or float64."""
-    check_floating("input", input)
-    check_floating(name, weight)
-    check_device(name, weight, input)
-    if weight.dim() != 2 or not weight.shape[0] or not weight.shape[1]:
-        raise ValueError(
-            f"`{name}` must have shape (classes, features) with at least one of each, got {tuple(weight.shape)}; "
-            "give one row per class."
-        )
-    if input.dim() < 1 or input.shape[-1] != weight.shape[1]:
-        raise ValueError(
-            f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` {tuple(weight.shape)}, "
-            f"got {tuple(input.shape)}; the last dimension holds the features."
-        )
-    x_BD = input.reshape(-1, input.shape[-1])
-    return _wide(x_BD, weight) if wide else (x_BD, weight)
-
-
-def _wide(x_BD: Tensor, w_VD: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both in one dtype, float32 or float64."""
-    dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
-    return x_BD.to(dtype), w_VD.to(dtype)
-
-
+@_traceable
 def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
     r"""Return the squared Euclidean distance of every vector to every center, exact near zero.
 
@@ -134,10 +94,13 @@ def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
     >>> squared_distance(torch.tensor([1e4, 1.0]), torch.tensor([[1e4, 1.5], [0.0, 1.0]]))
     tensor([2.5000e-01, 1.0000e+08])
     """
-    x_BD, w_VD = _flat(input, weight)
+    if is_distributed(input, weight):
+        register_rules()
+    x_BD, w_VD = checked_matrices(input, weight)
     return squared_distance_matrix(x_BD, w_VD).reshape(*input.shape[:-1], weight.shape[0])
 
 
+@_traceable
 def harmonic_logits(
     input: Tensor,
     weight: Tensor,
@@ -170,6 +133,9 @@ def harmonic_logits(
     >>> harmonic_logits(x, centers, exponent=1, prior=torch.tensor([1.0, 4.0]).log()).softmax(-1)
     tensor([0.3333, 0.6667])
     """
+    if is_distributed(input, weight, exponent, prior):
+        kernel: KernelSettings = {"exponent": exponent, "softening": softening, "prior": prior}
+        return divided.columns(harmonic_logits, sharded.logits, input, weight, **kernel)
     x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, exponent, softening, prior)
     z_BV = logits(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
     return z_BV.reshape(*input.shape[:-1], weight.shape[0])
@@ -183,6 +149,7 @@ class KernelSettings(TypedDict, total=False):
     prior: Tensor | None
 
 
+@_traceable
 def harmonic_log_probabilities(input: Tensor, weight: Tensor, **kernel: Unpack[KernelSettings]) -> Tensor:
     r"""Return log-probabilities of all classes: normalized `harmonic_logits`.
 
@@ -197,11 +164,14 @@ def harmonic_log_probabilities(input: Tensor, weight: Tensor, **kernel: Unpack[K
     >>> harmonic_log_probabilities(x, centers, exponent=1).exp()
     tensor([0.6667, 0.3333])
     """
+    if is_distributed(input, weight, *kernel.values()):
+        return divided.columns(harmonic_log_probabilities, sharded.log_probabilities, input, weight, **kernel)
     x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, **kernel)
     log_p_BV, _ = log_probabilities(softened_distance(x_BD, w_VD, softening), exponent, prior_V)
     return log_p_BV.reshape(*input.shape[:-1], weight.shape[0])
 
 
+@_traceable
 def harmonic_entropy(
     input: Tensor, weight: Tensor, *, options: LossOptions | None = None, **kernel: Unpack[KernelSettings]
 ) -> Tensor:
@@ -223,6 +193,8 @@ def harmonic_entropy(
     >>> harmonic_entropy(x, centers, exponent=1, softening=1e-6)
     tensor([0.6931, 0.0043])
     """
+    if is_distributed(input, weight, *kernel.values()):
+        return divided.entropy(harmonic_entropy, input, weight, _checked_options(options), **kernel)
     x_BD, w_VD, exponent, softening, prior_V = _operands(input, weight, **kernel)
 
     def rows(x_CD: Tensor) -> Tensor:
@@ -240,13 +212,14 @@ def _operands(
     prior: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, float | Tensor, float, Tensor | None]:
     """Check the arguments of logits, and return them as the kernels take them."""
-    x_BD, w_VD = _flat(input, weight)
+    x_BD, w_VD = checked_matrices(input, weight)
     check_exponent_device(exponent, "input", input)
     exponent, softening = resolve_exponent(exponent, input.shape[-1]), check_softening(softening)
     prior = checked_prior(prior, weight.shape[0], input)
     return x_BD, w_VD, exponent, softening, None if prior is None else prior.to(x_BD.dtype)
 
 
+@_traceable
 def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
     r"""Return the logarithm of HarMax. Near a probability of 1 it keeps its relative precision.
 
@@ -272,6 +245,7 @@ def log_harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> 
     return log_p_BV.reshape(d.shape).movedim(-1, dim)
 
 
+@_traceable
 def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tensor:
     r"""Return HarMax: probabilities that fall with a power of the distance.
 
@@ -290,51 +264,6 @@ def harmax(distance: Tensor, exponent: float | Tensor, *, dim: int = -1) -> Tens
     return log_harmax(distance, exponent, dim=dim).exp()
 
 
-def _check_target(input: Tensor, target: Tensor, classes: int, ignore_index: int, check: bool | None) -> None:
-    check_tensor("target", target)
-    check_device("target", target, input)
-    leading = tuple(input.shape[:-1])
-    if target.is_floating_point():
-        check_floating("target", target)
-        if tuple(target.shape) != (*leading, classes):
-            raise ValueError(
-                f"`target` of class probabilities must have shape {(*leading, classes)} to match `input` "
-                f"{tuple(input.shape)} and {classes} classes, got {tuple(target.shape)}; class indices must be int64."
-            )
-        if ignore_index >= 0:
-            raise ValueError(
-                f"`ignore_index` must be left out with class probabilities, got {ignore_index}; fill the rows to "
-                "ignore with zeros."
-            )
-        return
-    if target.dtype != torch.int64:
-        raise TypeError(f"`target` of class indices must be int64, got {target.dtype}; convert it with .long().")
-    if tuple(target.shape) != leading:
-        raise ValueError(
-            f"`target` must have shape {leading} to match `input` {tuple(input.shape)}, got {tuple(target.shape)}; "
-            "flatten both or neither."
-        )
-    if check is None:
-        check = target.device.type == "cpu" and not is_traced(target)
-    if check:
-        _check_indices(target, classes, ignore_index)
-
-
-def _check_indices(target: Tensor, classes: int, ignore_index: int) -> None:
-    must = f"`target` must hold class indices from 0 to {classes - 1} or ignore_index ({ignore_index})"
-    remedy = "check the labels and the number of rows of `linear_weight`."
-    wrong = ((target < 0) | (target >= classes)) & (target != ignore_index)
-    if torch.compiler.is_compiling():
-        _assert_in_graph(~wrong.any(), f"{must}, got another index; {remedy}")
-    elif wrong.any():
-        raise ValueError(f"{must}, got {target[wrong][0].item()}; {remedy}")
-
-
-def _assert_in_graph(condition: Tensor, message: str) -> None:
-    """Fail while the graph runs, because a compiled graph cannot raise an error while it is traced."""
-    torch._assert_async(condition, message)  # torch has no public name for it
-
-
 def _checked_options(options: LossOptions | None) -> LossOptions:
     if options is None or isinstance(options, LossOptions):
         return options or LossOptions()
@@ -343,13 +272,15 @@ def _checked_options(options: LossOptions | None) -> LossOptions:
     )
 
 
-def check_loss_settings(reduction: str, impl: str, label_smoothing: float) -> None:
+def check_loss_settings(
+    reduction: str, impl: str, label_smoothing: float, impls: tuple[str, ...] = tuple(IMPLS)
+) -> None:
     """Refuse a reduction, an implementation or a label smoothing that `harmonic_loss` does not know."""
     if reduction not in REDUCTIONS:
         raise ValueError(unknown("reduction", reduction, REDUCTIONS))
-    if impl != "auto" and impl not in tuple(IMPLS):  # a tuple also answers for a list
-        raise ValueError(unknown("impl", impl, ("auto", *IMPLS)))
-    if not 0.0 <= _number("label_smoothing", label_smoothing) <= 1.0:
+    if impl != "auto" and impl not in impls:
+        raise ValueError(unknown("impl", impl, ("auto", *impls)))
+    if not 0.0 <= number("label_smoothing", label_smoothing) <= 1.0:
         raise ValueError(
             f"`label_smoothing` must be a number from 0 to 1, got {label_smoothing}; it is a share of the target."
         )
@@ -392,6 +323,7 @@ def harmonic_loss(
 def harmonic_loss(
     input: Tensor, linear_weight: Tensor, target: Tensor, *, return_stats: bool, **settings: Unpack[LossSettings]
 ) -> Tensor | LossOutput: ...
+@_traceable
 def harmonic_loss(
     input: Tensor,
     linear_weight: Tensor,
@@ -449,27 +381,36 @@ def harmonic_loss(
     """
     options = _checked_options(options)
     softening = check_softening(softening)
-    x_BD, w_VD = _flat(input, linear_weight, "linear_weight", wide=False)
+    place, classes = None, len(linear_weight) if isinstance(linear_weight, Tensor) and linear_weight.dim() else 0
+    if is_distributed(input, linear_weight, target, exponent, weight, prior):
+        place = place_of(input, linear_weight, "linear_weight")
+        input, linear_weight = place.rows(input), place.centers(linear_weight)
+        exponent, weight = place.number(exponent), place.whole(weight)
+    x_BD, w_VD = checked_matrices(input, linear_weight, "linear_weight", widen=False, classes=classes)
     check_exponent_device(exponent, "input", input)
     if not hasattr(ignore_index, "__index__"):
         raise TypeError(f"`ignore_index` must be a whole number, got {ignore_index!r}; pass an int.")
-    classes, leading = linear_weight.shape[0], input.shape[:-1]
-    _check_target(input, target, classes, ignore_index, options.check_targets)
+    leading = input.shape[:-1]
+    check_target(input, target, classes, ignore_index, options.check_targets)
     check_loss_settings(reduction, impl, label_smoothing)
     check_class_weight(weight, classes, input)
     prior = checked_prior(prior, classes, input)
+    if place is not None:
+        target, prior = place.target(target, len(w_VD)), place.prior(prior, len(w_VD))
     indexed = not target.is_floating_point()
     dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
-    if impl == "auto":
+    group = None if place is None else place.group
+    if impl == "auto" and group is None:
         learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
         kind = dtype if dtype == torch.float64 else x_BD.dtype
-        impl = "eager" if learned else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
+        plain = learned or is_exporting()
+        impl = "eager" if plain else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
     if impl not in OWN_DTYPES:
-        x_BD, w_VD = _wide(x_BD, w_VD)
+        x_BD, w_VD = wide(x_BD, w_VD)
     problem = Problem(
         x_BD,
         w_VD,
-        target.reshape(-1) if indexed else target.reshape(-1, classes).to(dtype),
+        target.reshape(-1) if indexed else target.reshape(-1, target.shape[-1]).to(dtype),
         resolve_exponent(exponent, input.shape[-1]),
         softening,
         None if weight is None else weight.to(dtype),
@@ -478,6 +419,6 @@ def harmonic_loss(
         reduction,
         None if prior is None else prior.to(dtype),
     )
-    output = IMPLS[impl](problem, options)
+    output = IMPLS[impl](problem, options) if group is None else divided.loss(problem, group, options, impl)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harmax.files import make_folder
+
 LOCK = ".lock"
 NOT_SUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 
@@ -49,7 +51,7 @@ class FolderOwner:
 
     def __init__(self, folder: Path) -> None:
         made = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         handle = _lock(folder / LOCK)
         os.ftruncate(handle, 0)
         since = time.strftime("%Y-%m-%d %H:%M:%S")

@@ -45,11 +45,12 @@ def the_same_bits_every_time() -> Iterator[None]:
 
 @pytest.mark.parametrize("head", ["harmonic", "linear"])
 @pytest.mark.parametrize("micro_batch", [16, 32])  # two turns a step, and one
+@pytest.mark.parametrize("fields", [{}, {"center_lr": 3.0, "center_decay": 0.01, "label_smoothing": 0.1}])
 def test_a_recorded_training_is_the_plain_one(
-    tmp_path: Path, head: Any, micro_batch: int, the_same_bits_every_time: None
+    tmp_path: Path, head: Any, micro_batch: int, fields: dict[str, Any], the_same_bits_every_time: None
 ) -> None:
     for record in (False, True):
-        some = spec(head=head, compile=True, record=record, micro_batch=micro_batch)
+        some = spec(head=head, compile=True, record=record, micro_batch=micro_batch, **fields)
         train_classifier(some, tmp_path / str(record), device="cuda")
     assert_same(tmp_path / "True", tmp_path / "False")
 

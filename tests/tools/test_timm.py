@@ -1,6 +1,8 @@
 """A timm model whose classifier was replaced: it trains, is averaged, saved and loaded, and never becomes linear."""
 
+import copy
 import importlib.util
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from harmax import HarmonicHead, replace_head
+from harmax.timm import create_model
 from tools.plain import assert_harmonic
 from tools.torchvision_stub import torchvision_for_timm
 
@@ -63,7 +66,79 @@ def test_a_classifier_with_a_bias_becomes_a_harmonic_head(name: str, classifier:
     )
 
 
-def test_resetting_the_classifier_gives_the_linear_that_was_asked_for() -> None:
+FAMILIES = {
+    "resnet18": "fc",
+    "convnext_atto": "head.fc",
+    "vit_tiny_patch16_224": "head",
+    "mobilenetv3_small_050": "classifier",
+    "efficientvit_b0": "head.classifier.4",
+    "regnetx_002": "head.fc",
+}
+
+
+@pytest.mark.parametrize(("name", "classifier"), FAMILIES.items(), ids=FAMILIES)
+def test_a_model_is_built_with_a_harmonic_head(name: str, classifier: str) -> None:
+    torch.manual_seed(0)
+    network = create_model(name, num_classes=5, exponent=6.0, **({"img_size": 32} if "vit_tiny" in name else {}))
+    head = network.get_classifier()
+    assert type(head) is HarmonicHead
+    assert network.get_submodule(classifier) is head
+    assert head.weight.std() > 0, "some models of timm start their classifier at zero"
+    nn.functional.cross_entropy(network.train()(IMAGES), TARGET).backward()
+    assert head.scale is not None
+    assert head.weight.grad.abs().max() > 0
+    assert network.eval()(IMAGES).exp().sum(1).allclose(torch.ones(4))
+
+
+def test_resetting_the_classifier_of_a_built_model_keeps_it_harmonic() -> None:
+    network = create_model("resnet18", num_classes=5, exponent=6.0, softening=0.1)
+    for one in (network, copy.deepcopy(network), pickle.loads(pickle.dumps(network))):
+        before = one.get_classifier()
+        one.reset_classifier(7, "max")
+        head = one.get_classifier()
+        assert (type(head), head.out_features, head.exponent, head.softening) == (HarmonicHead, 7, 6.0, 0.1)
+        assert head is not before
+        assert one.eval()(IMAGES).shape == (4, 7)
+    assert copy.deepcopy(network).get_classifier() is not network.get_classifier()
+    network.reset_classifier(0)
+    assert network.eval()(IMAGES).shape == (4, 512)
+    network.reset_classifier(3)
+    assert type(network.get_classifier()) is HarmonicHead
+
+
+def test_a_built_model_takes_the_checkpoint_of_another(tmp_path: Path) -> None:
+    network = create_model("resnet18", num_classes=5, exponent=6.0)
+    saver = CheckpointSaver(network, train(network), checkpoint_dir=str(tmp_path))
+    saver.save_checkpoint(epoch=0, metric=1.0)
+    file = str(tmp_path / "last.pth.tar")
+    again = create_model("resnet18", num_classes=5, exponent=6.0, checkpoint_path=file)
+    assert again.get_classifier().scale == network.get_classifier().scale is not None
+    torch.testing.assert_close(again.eval()(IMAGES), network.eval()(IMAGES))
+    with pytest.raises(RuntimeError, match="must be those of this head"):
+        create_model("resnet18", num_classes=5, exponent=9.0, checkpoint_path=file)
+
+
+def test_a_pretrained_classifier_is_kept_for_its_own_classes_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the network: timm loads the weights from a file here."""
+    source = timm.create_model("resnet18", num_classes=1000)
+    torch.nn.init.normal_(source.fc.weight, 7.0)
+
+    def read(model: nn.Module, *arguments: Any, **options: Any) -> None:
+        if model.num_classes == 1000:
+            model.load_state_dict(source.state_dict())
+
+    monkeypatch.setattr("timm.models._builder.load_pretrained", read)
+    assert torch.equal(create_model("resnet18", pretrained=True).fc.weight, source.fc.weight)
+    assert create_model("resnet18", pretrained=True, num_classes=5).fc.weight.abs().max() < 1
+
+
+@pytest.mark.parametrize("name", ["levit_128", "dla34", "volo_d1_224"])
+def test_a_model_that_does_not_end_in_one_linear_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"must end in one Linear .* num_classes=0, which gives features"):
+        create_model(name, num_classes=5)
+
+
+def test_resetting_the_classifier_of_a_changed_model_gives_a_linear() -> None:
     network = model()
     network.reset_classifier(7)
     assert type(network.get_classifier()) is nn.Linear

@@ -19,7 +19,7 @@ from harmax_lab.kit.notebook import showing_progress
 from harmax_lab.kit.places import places_in, shows
 from harmax_lab.kit.store import Run
 from harmax_lab.language import gpt2, language_sweep, layers, parallelograms, probes
-from harmax_lab.studies import ablation, authors_losses, confounds, exponents, rivals
+from harmax_lab.studies import ablation, authors_losses, confounds, exponents, rivals, start
 from harmax_lab.toy import theory, toy_cases
 from harmax_lab.vision import classifiers, little_data, mnist, trust
 
@@ -39,6 +39,7 @@ EXPERIMENTS: dict[str, Experiment[Any, Any]] = {
     "authors_losses": authors_losses.EXPERIMENT,
     "rivals_mlp": rivals.MLP,
     "rivals_transformer": rivals.TRANSFORMER,
+    "start": start.EXPERIMENT,
     "mnist": mnist.EXPERIMENT,
     "trust": trust.EXPERIMENT,
     "little_data": little_data.EXPERIMENT,

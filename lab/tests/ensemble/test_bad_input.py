@@ -84,6 +84,8 @@ CASES: dict[str, tuple[Callable[[], object], str]] = {
     "no epochs in one": (lambda: Plan(epochs=[3, 0]), "`epochs` must be a whole number and at least 1, got 0"),
     "batch": (lambda: Plan(epochs=1, batch_size=0), "`batch_size` must be a whole number and at least 1, got 0"),
     "rate": (lambda: Plan(epochs=1, learning_rate=-1e-3), "`learning_rate` must be finite and at least 0, got -0.001"),
+    "exponent 0": (lambda: Plan(epochs=1, exponent=0), "`exponent` must be above 0, got 0"),
+    "exponent 0 of one": (lambda: Plan(epochs=1, exponent=[2.0, 0.0]), "`exponent` must be above 0, got 0"),
     "nan": (
         lambda: Plan(epochs=1, weight_decay=[0.1, math.nan]),
         "`weight_decay` must be finite and at least 0, got nan",
@@ -126,8 +128,13 @@ def frozen() -> nn.Module:
     return model
 
 
+def shared(model: nn.Module) -> Ensemble:
+    return Ensemble(lambda: model, [0, 1])
+
+
 # Each of these would go through, and wrong numbers or an error from deep inside would come out.
 SILENT: dict[str, Callable[[], object]] = {
+    "one model for all runs": lambda: shared(build()),
     "exponents of their own": lambda: Ensemble([partial(build, exponent=n) for n in (2.0, 8.0)], [0, 1]),
     "softenings of their own": lambda: Ensemble([partial(build, softening=a) for a in (0.0, 1.0)], [0, 1]),
     "margins of their own": lambda: Ensemble(

@@ -4,6 +4,8 @@ import contextlib
 import os
 import pickle
 import re
+import signal
+import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -338,3 +340,24 @@ def test_of_many_runs_only_some_bars_are_shown() -> None:
     runs = [Run(seed=seed) for seed in range(100)]
     fit(ensemble_of(runs), [run.split for run in runs], Plan(epochs=1), progress=lambda _, words: told.append(words))
     assert len(re.search("accuracy ([▁-█]+)", told[-1])[1]) == 40
+
+
+KILLED = """
+import os, signal, time
+from harmax_lab.ensemble.worker import Worker
+
+class Long:
+    def __reduce__(self):
+        return time.sleep, (3600,)
+
+workers = [Worker("train", Long()) for _ in range(2)]
+for worker in workers:
+    worker._feeding.join()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_that_train_end_with_the_one_that_started_them() -> None:
+    with subprocess.Popen([sys.executable, "-c", KILLED], stderr=subprocess.PIPE) as killed:
+        killed.communicate(timeout=300)  # standard error, which they share, ends with the last of them
+    assert killed.returncode == -signal.SIGKILL

@@ -221,7 +221,7 @@ def test_seeds_can_be_a_number_or_a_list(tmp_path: Path) -> None:
     assert listed.config["overrides"] == {"seeds": [7, 5]}
 
 
-@pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-2]])
+@pytest.mark.parametrize("seeds", [0, -1, [], [1, 1], [-2], 99_999_999_999, [2**63]])
 def test_senseless_seeds_are_refused(tmp_path: Path, seeds: Any) -> None:
     with pytest.raises(ValueError, match="`seeds` must be"):
         run(demo([]), seeds=seeds, folder=tmp_path)

@@ -134,7 +134,7 @@ def test_pieces_are_shared_out_evenly_and_never_torn() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ablation", "authors_losses", "confounds", "exponents", "rivals_mlp", "rivals_transformer"]
+    "name", ["ablation", "authors_losses", "confounds", "exponents", "rivals_mlp", "rivals_transformer", "start"]
 )
 def test_studies_are_cut_between_their_stacks_and_searches(name: str) -> None:
     experiment = find_experiment(name)
@@ -150,7 +150,7 @@ def test_studies_are_cut_between_their_stacks_and_searches(name: str) -> None:
         {
             (cell.model, cell.head, tied.get(cell.condition, True))
             if name == "confounds"
-            else (cell.protocol, cell.model, getattr(cell, "loss", cell.head))
+            else (cell.protocol, cell.model, getattr(cell, "loss", getattr(cell, "start", cell.head)))
             for cell in part
         }
         for part in parts

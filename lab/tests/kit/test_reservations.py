@@ -86,6 +86,20 @@ def test_reservations_end_with_their_owner(tmp_path: Path) -> None:
         assert third.take(["a", "b", "c"]) == ["a", "b", "c"]
 
 
+def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
+    holder = process(HOLD, tmp_path)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    holder.kill()
+    holder.communicate()
+    assert any(path.is_dir() for path in (tmp_path / ".shared").iterdir())
+    with Reservations(tmp_path) as living:
+        living.take(["a"])
+        (own,) = (path.name for path in (tmp_path / ".shared").iterdir() if path.is_dir())
+    assert str(holder.pid) not in own
+    assert not any(path.is_dir() for path in (tmp_path / ".shared").iterdir())
+
+
 def test_a_damaged_list_names_the_file_and_the_remedy(tmp_path: Path) -> None:
     (tmp_path / ".shared").mkdir()
     (tmp_path / ".shared/cells.json").write_text("{")

@@ -10,7 +10,7 @@ from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN
 from harmax_lab.kit.published import OLD_ROWS, ROWS, read_rows
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
-STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer")
+STUDIES = ("ablation", "confounds", "exponents", "rivals_mlp", "rivals_transformer", "start")
 PUBLISHED = [name for name in STUDIES if any((RESULTS / name / rows).is_file() for rows in (ROWS, OLD_ROWS))]
 
 

@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         silence(sys.stdout)  # else the interpreter complains while it exits
         return 128 + signal.SIGPIPE
-    except OSError as error:
-        return _complain(error, 1)
+    except (OSError, MemoryError) as error:
+        return _complain(str(error) or "memory ran out; free some, or ask for less.", 1)
     except KeyboardInterrupt:
         return _complain("stopped; finished work is kept, and the same command continues it.", 130)
 

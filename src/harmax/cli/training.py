@@ -97,6 +97,9 @@ def _train(
             return _stop(f"stopped; the same command resumes after step {training.saved}.", world, 130)
         except FloatingPointError as error:
             return _stop(str(error), world, 1)
+        except MemoryError as error:  # of this process alone; the others hear of it from torchrun
+            _say(f"harmax: {error}")
+            return 1
     if world.leads:
         model = flags.output / "model"
         if flags.json:

@@ -8,6 +8,7 @@ from typing import Any, Self, TypedDict
 import torch
 from torch import Tensor, nn
 
+from harmax.checks import is_quantized
 from harmax.functional import check_softening, harmonic_logits, resolve_exponent, squared_distance
 
 
@@ -18,6 +19,11 @@ class CenterOptions(TypedDict, total=False):
     softening: float
     device: torch.device | str | None
     dtype: torch.dtype | None
+
+
+def numbers_of(weight: Tensor) -> Tensor:
+    """Return centers as ordinary numbers, also where a quantizer stores them in its own way."""
+    return weight.dequantize() if is_quantized(weight) else weight
 
 
 def safe_sqrt(s: Tensor) -> Tensor:

@@ -86,7 +86,7 @@ def describe(head: "HarmonicHead", features: Tensor) -> HeadDescription:
     x_ND = features.detach().reshape(-1, features.shape[-1])
     x_ND = x_ND[torch.linspace(0, len(x_ND) - 1, min(MOST, len(x_ND))).long().unique()]
     scale, exponent = head.scale or 1.0, float(head.exponent)
-    lengths = scale * length(x_ND), length(head.weight)
+    lengths = scale * length(x_ND), length(head._classes()[0])
     # In evaluation, so that looking decides nothing.
     training = head.training
     log_p_NV = head.eval()(x_ND[:256])

@@ -8,6 +8,7 @@ from typing import Any, Self, Unpack
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from harmax.functional import (
     TargetSettings,
@@ -16,11 +17,12 @@ from harmax.functional import (
     harmonic_loss,
     squared_distance,
 )
-from harmax.heads.centers import CenterHead, CenterOptions, safe_sqrt
+from harmax.heads.centers import CenterHead, CenterOptions, numbers_of, safe_sqrt
 from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
 from harmax.heads.settings import KEY, Settings, Watch, differences
-from harmax.kernels.operators import is_traced, is_wrapped
+from harmax.kernels.operators import is_exporting, is_traced, is_wrapped
+from harmax.sharding import local_part
 
 
 class HeadOptions(CenterOptions, total=False):
@@ -40,9 +42,17 @@ class ForwardSettings(TargetSettings, total=False):
 without_dynamo = torch._disable_dynamo
 
 UNKNOWN_SCALE = (
-    "a HarmonicHead must know its scale before it is compiled as one graph; train one batch before, call "
-    "head.find_scale(features), or build it with scale=1."
+    "a HarmonicHead must know its scale before it is compiled as one graph or exported for training; train one batch "
+    "before, call head.find_scale(features), or build it with scale=1."
 )
+
+
+def _as_leaf(head: nn.Module, input: Proxy, *arguments: Any, **settings: Any) -> Any:
+    """Write the call of a head into the graph that torch.fx makes, as for a layer of torch."""
+    path = input.tracer.path_of_module(head)  # type: ignore[attr-defined]  # of tracers of modules, and no others call
+    if head._forward_hooks or head._forward_pre_hooks:  # they have seen the proxy, and would act again
+        raise ValueError(f"`{path}` must have no hooks while torch.fx traces, got some; remove them first.")
+    return input.tracer.create_proxy("call_module", path, (input, *arguments), settings)
 
 
 def _plain(exponent: float | Tensor) -> float:
@@ -282,7 +292,7 @@ class HarmonicHead(CenterHead):
     @property
     def centers(self) -> Tensor:
         """The class centers in units of the features, (V, D), without gradient."""
-        return self.weight.detach() / (self.scale or 1.0)
+        return numbers_of(self.weight).detach() / (self.scale or 1.0)
 
     def forward(self, input: Tensor, target: Tensor | None = None, **settings: Unpack[ForwardSettings]) -> Tensor:
         """Return log-probabilities, (..., V); with a target the loss, as `harmonic_loss` computes it.
@@ -293,9 +303,13 @@ class HarmonicHead(CenterHead):
             settings: with a target, keyword arguments of `harmonic_loss`: weight, reduction, ignore_index,
                 label_smoothing, impl, options, return_stats.
         """
+        if isinstance(input, Proxy):
+            return _as_leaf(self, input, *(() if target is None else (target,)), **settings)
         if not torch.compiler.is_compiling():
             self._follow_settings()
         if self.wants_scale and self.training:
+            if is_exporting():
+                raise ValueError(UNKNOWN_SCALE)
             if torch.compiler.is_compiling():
                 torch._dynamo.graph_break(msg=UNKNOWN_SCALE)
             self._look_at_first_batch(input)
@@ -313,7 +327,7 @@ class HarmonicHead(CenterHead):
 
     def _classes(self) -> tuple[Tensor, Tensor | None]:
         """Return centers and prior of the classes, without padding."""
-        return self.weight, self.prior
+        return numbers_of(self.weight), self.prior
 
     def _scaled(self, input: Tensor) -> Tensor:
         return input if self.scale is None or self.scale == 1 else input * self.scale
@@ -322,7 +336,7 @@ class HarmonicHead(CenterHead):
     def _look_at_first_batch(self, input: Tensor) -> None:
         if input.is_meta or self.weight.is_meta or not input.numel():
             return
-        if is_traced(input) or is_traced(self.weight):
+        if is_traced(local_part(input)) or is_traced(local_part(numbers_of(self.weight))):
             warn_not_found()
         elif all(0 < one < math.inf for one in self._lengths(input)):  # else the loss will show what is wrong
             self.find_scale(input)

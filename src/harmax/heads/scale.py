@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from harmax.errors import unknown
+from harmax.sharding import local_part, total_of_parts
 
 STARTS = ("factor", "gain")
 """Where the factor on the features goes: into the head, as a constant, or into the gain of the norm before it."""
@@ -75,8 +76,8 @@ def matched_scale(exponent: float, in_features: int, feature_length: float, cent
 @torch.no_grad()
 def length(v: Tensor, *, over_ranks: bool = False) -> float:
     """Return the root of the mean squared length of vectors, (..., D), over the batches of all ranks where asked."""
-    squares = v.detach().float().square().sum(-1).flatten()
-    total = torch.stack([squares.sum(), squares.new_tensor(float(len(squares)))])
+    squares = local_part(v).detach().float().square().sum(-1).flatten()
+    total = total_of_parts(torch.stack([squares.sum(), squares.new_tensor(float(len(squares)))]), of=v)
     if over_ranks and torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(total)
     summed, count = total.tolist()

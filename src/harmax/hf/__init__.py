@@ -24,6 +24,7 @@ from harmax.hf.convert import from_gpt2
 from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
 from harmax.hf.hardening import HardeningCallback
 from harmax.hf.harmonize import harmonize
+from harmax.hf.linear import to_linear
 
 __all__ = [
     "HardeningCallback",
@@ -32,6 +33,7 @@ __all__ = [
     "HarmonicGPT2Model",
     "from_gpt2",
     "harmonize",
+    "to_linear",
 ]
 
 

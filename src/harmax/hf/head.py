@@ -10,8 +10,10 @@ from typing import Any, NamedTuple, Protocol, Unpack
 from torch import Tensor
 
 from harmax.functional import LossOutput, harmonic_loss
+from harmax.heads.centers import numbers_of
 from harmax.heads.harmonic import ForwardSettings, HarmonicHead, HeadOptions, as_autocast_multiplies
 from harmax.heads.learnable import LearnedExponent
+from harmax.sharding import first_rows
 
 IGNORED = -100
 """The label of a token that is not predicted, as everywhere in transformers."""
@@ -55,7 +57,7 @@ class TokenHead(HarmonicHead):
     @property
     def token_weight(self) -> Tensor:
         """The centers of the tokens as they are stored, (V, D): a view of the weight, with gradient."""
-        return self.weight[: self.out_features]
+        return first_rows(numbers_of(self.weight), self.out_features)
 
     @property
     def centers(self) -> Tensor:
@@ -96,7 +98,7 @@ class TokenHead(HarmonicHead):
         return x, w_VD, {"exponent": self.exponent / temperature, "softening": self.softening, "prior": prior_V}
 
     def _classes(self) -> tuple[Tensor, Tensor | None]:
-        return self.token_weight, None if self.prior is None else self.prior[: self.out_features]
+        return self.token_weight, None if self.prior is None else first_rows(self.prior, self.out_features)
 
 
 class LearnableTokenHead(LearnedExponent, TokenHead):

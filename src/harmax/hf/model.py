@@ -70,6 +70,8 @@ class HarmonicModel(Base):
         self.harmonic_head_path = path = head_path(self)
         linear, config = the_linear(self, path), self.config
         prior = linear.bias is not None if config.harmonic_prior is None else config.harmonic_prior
+        if not prior and f"{path}.bias" not in (self._tied_weights_keys or {}):
+            linear.register_parameter("bias", None)  # of a class that always builds one
         options: dict[str, Any] = dict(softening=config.harmonic_softening, scale=config.harmonic_scale, prior=prior)
         head = TokenHead.from_linear(linear, config.harmonic_exponent, **options)
         parent, _, name = path.rpartition(".")

@@ -7,13 +7,13 @@ known yet, so backward computes the distances again: a fourth product.
 Shape suffixes: B rows, V classes, D features.
 """
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from harmax.kernels import chunked
+from harmax.kernels import chunked, sharded
 from harmax.kernels.eager import counted
 from harmax.kernels.operators import is_traced, shapes_of, tracks_gradient, with_rules, with_true_products
 from harmax.kernels.problem import Block, Engine, LossOutput, Problem, Result, Scale, Wanted
@@ -27,6 +27,15 @@ def _triton(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Res
 
 ENGINES: dict[str, Engine] = {"chunked": chunked.compute, "triton": _triton}
 """By name, because an operator takes tensors, numbers and strings only."""
+
+SHARDED = "sharded "
+"""An engine of this name, followed by that of a process group, has classes that the ranks of the group divide."""
+
+
+def _engine(name: str) -> Engine:
+    if name.startswith(SHARDED):
+        return partial(sharded.compute, group=name.removeprefix(SHARDED))
+    return ENGINES[name]
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -73,7 +82,7 @@ def _loss_op(
         # If no row counts, the loss is 0 / 0 and the gradient 0, as in torch.
         return torch.where(total() > 0, 1 / total(), 0.0).expand(len(x_BD))
 
-    result = ENGINES[engine](problem, wanted, scale, Block(rows, columns))
+    result = _engine(engine)(problem, wanted, scale, Block(rows, columns))
     loss = result.loss_B if reduction == "none" else result.loss_B.sum() / total()
     return (loss, *result[1:])
 
@@ -108,7 +117,7 @@ def _gradient_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     problem = Problem(x_BD, w_VD, target, exponent, softening, weight_V, ignore_index, label_smoothing, "none", prior_V)
     wanted = Wanted(want_x, want_w, want_exponent, want_prior)
-    result = ENGINES[engine](problem, wanted, lambda: scale_B, Block(rows, columns))
+    result = _engine(engine)(problem, wanted, lambda: scale_B, Block(rows, columns))
     return result.dx_BD, result.dw_VD, result.dexponent, result.dprior_V
 
 
@@ -149,6 +158,7 @@ def _scaled(gradient: Tensor, upstream: Tensor, engine: str) -> Tensor:
     """The stored gradient times the upstream scalar, in place if the stored gradient is not needed again."""
     if torch.is_grad_enabled():
         return _scale(gradient, upstream)
+    gradient = gradient.detach()  # as an output of the operator it would require a gradient itself
     traced = is_traced(gradient) or is_traced(upstream)  # a compiler fuses this with the next operation
     if traced or torch._C._autograd._get_current_graph_task_keep_graph():
         return gradient * upstream

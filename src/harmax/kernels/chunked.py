@@ -32,7 +32,7 @@ from harmax.kernels.distance import (
     squared_norm,
 )
 from harmax.kernels.eager import above_floor, absolute_floor, counted, smoothed_probabilities
-from harmax.kernels.operators import is_wrapped
+from harmax.kernels.operators import is_exporting, is_wrapped
 from harmax.kernels.problem import Block, LossOptions, Problem, Result, Scale, Wanted
 
 CHUNK_BYTES = {"cpu": 38 * 2**20, "cuda": 256 * 2**20}
@@ -66,6 +66,8 @@ def row_chunks(function: Callable[[Tensor], Tensor], x_BD: Tensor, w_VD: Tensor,
     Where a gradient is wanted, each chunk is computed again in the backward pass.
     """
     rows = chunk_rows(w_VD, options)
+    if is_exporting():  # an exported graph has no place for checkpoints
+        return function(x_BD)
     transformed = not torch.compiler.is_compiling() and is_wrapped(x_BD)  # by torch.func, which knows no checkpoints
     if transformed or certainly_at_most(len(x_BD), rows):
         return function(x_BD)
@@ -77,15 +79,34 @@ def compute(problem: Problem, wanted: Wanted, scale: Scale, block: Block) -> Res
     return Sweep(problem, wanted, scale()).run(block.rows)
 
 
-class _Targets(NamedTuple):
+class Top(NamedTuple):
+    """The most probable class of some rows."""
+
+    t_C: Tensor
+    """Its softened distance."""
+    prior_C: Tensor | None
+    """Its prior, if there is one."""
+    index_C: Tensor
+    """Its number."""
+    column_C: Tensor
+    """Its column in the matrix; -1 where the matrix does not have it."""
+    lines_P: Tensor
+    columns_P: Tensor
+    """The rows that have it in the matrix, and where."""
+
+
+class Targets(NamedTuple):
     """The targets T of some rows: `sparse` is the mass on one class, `dense` (if any) the mass on all classes."""
 
     index_C: Tensor | None
     ignored_C: Tensor | None
     sparse_C: Tensor
     dense_CV: Tensor | None
+    elsewhere_C: Tensor | None = None
+    """Rows whose `index` stands for a class that the matrix does not have. Their `sparse` is 0."""
 
     def mass(self) -> Tensor:
+        """``sum_j T_j``, (C,)."""
         return self.sparse_C if self.dense_CV is None else self.sparse_C + self.dense_CV.sum(1)
 
     def dot(self, values_CV: Tensor) -> Tensor:
@@ -93,21 +114,25 @@ class _Targets(NamedTuple):
         total_C = torch.zeros_like(self.sparse_C)
         if self.index_C is not None:
             total_C = self.sparse_C * values_CV.gather(1, self.index_C[:, None]).squeeze(1)
+        if self.elsewhere_C is not None:
+            total_C = total_C.masked_fill(self.elsewhere_C, 0.0)  # also where the value is infinite
         return total_C if self.dense_CV is None else total_C + (self.dense_CV * values_CV).sum(1)
 
     def at(self, rows_P: Tensor, columns_P: Tensor) -> Tensor:
+        """``T_j`` of listed pairs, (P,)."""
         dense_P = 0.0 if self.dense_CV is None else self.dense_CV[rows_P, columns_P]
         if self.index_C is None:
             return self.sparse_C[rows_P] + dense_P
         return torch.where(self.index_C[rows_P] == columns_P, self.sparse_C[rows_P], 0.0) + dense_P
 
-    def mass_off(self, column_C: Tensor) -> Tensor:
-        """Mass on every class but the named one, without subtracting: zero stays zero."""
+    def mass_off(self, top: Top) -> Tensor:
+        """Mass on every class but the most probable one, (C,), without subtracting: zero stays zero."""
         mass_C = torch.zeros_like(self.sparse_C)
         if self.index_C is not None:
-            mass_C = torch.where(self.index_C == column_C, 0.0, self.sparse_C)
+            mass_C = torch.where(self.index_C == top.column_C, 0.0, self.sparse_C)
         if self.dense_CV is not None:
-            mass_C = mass_C + self.dense_CV.scatter(1, column_C[:, None], 0.0).sum(1)
+            zero = mass_C.new_zeros(())
+            mass_C = mass_C + self.dense_CV.index_put((top.lines_P, top.columns_P), zero).sum(1)
         return mass_C
 
 
@@ -134,6 +159,8 @@ class Sweep:
         self.x_norm_B, self.w_norm_V = squared_norm(self.x_BD), center_norm(self.w_VD, self.infinite_V)
         self.half_exponent, self.prior_V = 0.5 * problem.exponent, problem.prior_V
         self.indexed = not problem.target.is_floating_point()
+        self.width = len(problem.w_VD)
+        """Classes that decide how many rows are a block."""
 
     def run(self, chunk_rows: int) -> Result:
         """Go over all rows, with `chunk_rows` rows of the (B, V) matrix in memory at a time."""
@@ -145,7 +172,7 @@ class Sweep:
         column_V = torch.zeros_like(self.w_norm_V)
         self.dprior_V = torch.zeros_like(self.w_norm_V) if self.wanted.prior else w_VD.new_empty(0)
         chunk_rows = min(chunk_rows, max(1, len(x_BD)))
-        block_rows = max(1, BLOCK_ELEMENTS // len(w_VD)) if x_BD.device.type == "cpu" else chunk_rows
+        block_rows = max(1, BLOCK_ELEMENTS // self.width) if x_BD.device.type == "cpu" else chunk_rows
         buffer_CV = x_BD.new_empty(chunk_rows, len(w_VD))
         # One scratch for the whole pass: new memory for every block would cost as much as the arithmetic on it.
         scratch_CV = x_BD.new_empty(min(block_rows, chunk_rows), len(w_VD))
@@ -164,48 +191,49 @@ class Sweep:
             self._multiply(products_CV, factor_B[chunk], chunk, dx_BD, dw_VD, column_V)
         if self.wanted.w:
             dw_VD.addcmul_(w_VD, column_V[:, None], value=2)
-        best_B = self.problem.target if self.indexed else self.problem.target.argmax(1)
-        return Result(loss_B, logsumexp_B, top_B == best_B, dx_BD, dw_VD, dexponent_B.sum(), self.dprior_V)
+        hit_B = top_B == self._best_classes()
+        return Result(loss_B, logsumexp_B, hit_B, dx_BD, dw_VD, dexponent_B.sum(), self.dprior_V)
 
     def _weigh_block(self, s_CV: Tensor, rows: slice, scratch_CV: Tensor) -> _Block:
         half = self.half_exponent
         targets = self._targets(rows)
         near = self._turn_into_distances(s_CV, rows, targets)
         t_CV = s_CV.add_(self.problem.softening) if self.problem.softening else s_CV
-        t_top_C, top_C = t_CV.min(1) if self.prior_V is None else self._most_probable(t_CV, scratch_CV)
-        line_C = torch.arange(len(top_C), device=top_C.device)
-        pairs = _distinct(near, (line_C, targets.index_C), (line_C, top_C), width=t_CV.shape[1])
+        top = self._top(*(t_CV.min(1) if self.prior_V is None else self._most_probable(t_CV, scratch_CV)))
+        line_C = torch.arange(len(t_CV), device=t_CV.device)
+        lead = top.lines_P, top.columns_P
+        pairs = _distinct(near, (line_C, targets.index_C), lead, width=t_CV.shape[1])
         t_P = t_CV[pairs]
 
-        r_CV = torch.div(t_top_C[:, None], t_CV, out=t_CV)
+        r_CV = torch.div(top.t_C[:, None], t_CV, out=t_CV)
         if self.prior_V is not None:
             r_CV.clamp_(max=torch.finfo(r_CV.dtype).max)  # a class nearer than the most probable one, on an exact hit
         log_r_CV = torch.log(r_CV, out=scratch_CV)
         stretch_C = -half * targets.dot(log_r_CV)
         stretch_CV = -half * log_r_CV if self.wanted.exponent else None
         u_CV, pull_C = log_r_CV.mul_(half), stretch_C
-        if self.prior_V is not None:
-            behind_CV = self.prior_V[top_C, None] - self.prior_V
+        if self.prior_V is not None and top.prior_C is not None:
+            behind_CV = top.prior_C[:, None] - self.prior_V
             u_CV.sub_(behind_CV)
             if targets.dense_CV is not None:  # a class that is left out costs nothing without a share of the target
                 behind_CV.masked_fill_(targets.dense_CV == 0, 0.0)
             pull_C = stretch_C + targets.dot(behind_CV)
         q_CV = u_CV.exp_()
-        q_CV[line_C, top_C] = 0.0
-        rest_C = q_CV.sum(1)
-        q_CV[line_C, top_C] = 1.0
+        q_CV[lead] = 0.0
+        off_C = targets.mass_off(top) if any(self.wanted) else torch.zeros_like(pull_C)
+        rest_C, pull_C, mass_C, off_C = self._summed(q_CV.sum(1), pull_C, targets.mass(), off_C)
+        q_CV[lead] = 1.0
 
-        mass_C = targets.mass()
         log_z_C = rest_C.log1p()
         loss_C = pull_C + mass_C * log_z_C
         if targets.ignored_C is not None:
             loss_C = loss_C.masked_fill(targets.ignored_C, 0.0)  # also where the row holds a NaN
-        logsumexp_C = log_z_C - half * t_top_C.log()
-        if self.prior_V is not None:
-            logsumexp_C = logsumexp_C + self.prior_V[top_C]
+        logsumexp_C = log_z_C - half * top.t_C.log()
+        if top.prior_C is not None:
+            logsumexp_C = logsumexp_C + top.prior_C
         nothing = loss_C.new_empty(0)
         if not any(self.wanted):
-            return _Block(loss_C, logsumexp_C, top_C, nothing, nothing, near[0][:0], near[1][:0], nothing)
+            return _Block(loss_C, logsumexp_C, top.index_C, nothing, nothing, near[0][:0], near[1][:0], nothing)
 
         scale_C = half * self.scale_B[rows]
         share_C = mass_C / (1 + rest_C)
@@ -215,12 +243,12 @@ class Sweep:
             dexponent_C = self.scale_B[rows] * dexponent_C / self.problem.exponent
         lines, columns = pairs
         lead_P = torch.where(
-            columns == top_C[lines],
+            columns == top.column_C[lines],
             # 1 - p of the nearest class is a sum of small terms: subtracting from 1 would lose it.
-            (share_C * rest_C - targets.mass_off(top_C))[lines],
+            (share_C * rest_C - off_C)[lines],
             targets.at(lines, columns) - share_C[lines] * q_CV[pairs],
         )
-        factor_C = -scale_C / t_top_C
+        factor_C = -scale_C / top.t_C
         if targets.dense_CV is None:
             torch.mul(r_CV, q_CV, out=s_CV)
             factor_C = factor_C * share_C
@@ -231,7 +259,22 @@ class Sweep:
             q_CV[pairs] = 0.0
             each_C = self.scale_B[rows] * share_C if targets.dense_CV is None else self.scale_B[rows]
             self.dprior_V.addmv_(q_CV.T, each_C).index_add_(0, columns, -self.scale_B[rows][lines] * lead_P)
-        return _Block(loss_C, logsumexp_C, top_C, factor_C, dexponent_C, lines, columns, scale_C[lines] * lead_P / t_P)
+        pair_grad_P = scale_C[lines] * lead_P / t_P
+        return _Block(loss_C, logsumexp_C, top.index_C, factor_C, dexponent_C, lines, columns, pair_grad_P)
+
+    def _top(self, t_C: Tensor, column_C: Tensor) -> Top:
+        """The most probable class, from its distance and its column."""
+        prior_C = None if self.prior_V is None else self.prior_V[column_C]
+        line_C = torch.arange(len(t_C), device=t_C.device)
+        return Top(t_C, prior_C, column_C, column_C, line_C, column_C)
+
+    def _summed(self, *values_C: Tensor) -> tuple[Tensor, ...]:
+        """Sums over the classes of the matrix, as sums over all classes."""
+        return values_C
+
+    def _best_classes(self) -> Tensor:
+        """The class with the largest share of each row's target, (B,)."""
+        return self.problem.target if self.indexed else self.problem.target.argmax(1)
 
     def _most_probable(self, t_CV: Tensor, scratch_CV: Tensor) -> tuple[Tensor, Tensor]:
         """The distance and the class whose logit is the largest, (C,) each."""
@@ -240,22 +283,22 @@ class Sweep:
         top_C = z_CV.argmax(1)
         return t_CV.gather(1, top_C[:, None]).squeeze(1), top_C
 
-    def _targets(self, rows: slice) -> _Targets:
+    def _targets(self, rows: slice) -> Targets:
         problem = self.problem
         if not self.indexed:
             dense_CV = smoothed_probabilities(problem._replace(target=problem.target[rows]))
-            return _Targets(None, None, dense_CV.new_zeros(len(dense_CV)), dense_CV)
+            return Targets(None, None, dense_CV.new_zeros(len(dense_CV)), dense_CV)
         target_C = problem.target[rows]
         kept_C = target_C != problem.ignore_index
         count_C = counted(problem._replace(target=target_C))
         index_C = target_C.masked_fill(~kept_C, 0)
         if not problem.label_smoothing:
-            return _Targets(index_C, ~kept_C, count_C, None)
+            return Targets(index_C, ~kept_C, count_C, None)
         share_V = torch.ones_like(self.w_norm_V) if problem.weight_V is None else problem.weight_V
         dense_CV = kept_C[:, None] * (share_V * (problem.label_smoothing / len(share_V)))
-        return _Targets(index_C, ~kept_C, count_C * (1 - problem.label_smoothing), dense_CV)
+        return Targets(index_C, ~kept_C, count_C * (1 - problem.label_smoothing), dense_CV)
 
-    def _turn_into_distances(self, s_CV: Tensor, rows: slice, targets: _Targets) -> tuple[Tensor, Tensor]:
+    def _turn_into_distances(self, s_CV: Tensor, rows: slice, targets: Targets) -> tuple[Tensor, Tensor]:
         """Turn products into distances, in place. Near pairs and targets are subtracted; none stays below the floor."""
         problem = self.problem
         x_norm_C = self.x_norm_B[rows]
@@ -269,12 +312,14 @@ class Sweep:
             columns = torch.cat([columns, targets.index_C])
         exact_P = pair_distances(problem.x_BD[rows], problem.w_VD, lines, columns)
         s_CV[lines, columns] = exact_P
-        hit_P = exact_P == 0
-        if hit_P.any():
-            hit_rows = lines[hit_P].unique()
-            s_CV[hit_rows] = above_floor(s_CV[hit_rows])
+        self._raise_hits(s_CV, lines[exact_P == 0].unique())
         s_CV.clamp_(min=absolute_floor(s_CV.dtype))
         return near
+
+    def _raise_hits(self, s_CV: Tensor, rows_P: Tensor) -> None:
+        """Raise distances of zero, which the listed rows have, to the floor, in place."""
+        if len(rows_P):
+            s_CV[rows_P] = above_floor(s_CV[rows_P])
 
     def _add_pairs(self, block: _Block, rows: slice, dx_BD: Tensor, dw_VD: Tensor) -> None:
         """Add the gradients of the pairs that are left out of the products."""

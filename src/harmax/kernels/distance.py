@@ -2,7 +2,8 @@
 
 ``|x|^2 + |w|^2 - 2 x.w`` cancels when x is close to w. Pairs whose result is small compared with their norms are called
 near pairs. They are computed again by subtraction, in the distance and in its gradient. How many near pairs exist
-depends on the data. So this part is in custom operators, which compile, vmap and export treat as one opaque node.
+depends on the data. So this part is in custom operators, which compile and vmap treat as one opaque node. A graph that
+torch.export makes has the same arithmetic in plain operations, because it must run without harmax.
 
 Shape suffixes: B rows, V centers, D features, P pairs.
 """
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from harmax.kernels.operators import shapes_of, with_rules, with_true_products, without_autocast
+from harmax.kernels.operators import is_exporting, shapes_of, with_rules, with_true_products, without_autocast
 
 NEAR = 0.05
 """A pair is near when s <= NEAR (|x|^2 + |w|^2). For other pairs float32 products are right to a few 1e-7."""
@@ -182,6 +183,21 @@ _distance = with_rules(_distance_op, _distance_backward, _save_distance)
 _gradient = with_rules(_gradient_op, _gradient_backward, _save_gradient)
 
 
+def _plain_distance(x_BD: Tensor, w_VD: Tensor) -> Tensor:
+    """The arithmetic of `_distance_op` in operations that every runtime knows; the number of near pairs is dynamic."""
+    with without_autocast(x_BD.device):
+        infinite_V = w_VD.square().sum(1).isinf()
+        finite_VD = w_VD.masked_fill(infinite_V[:, None], 0.0)
+        shift_D = finite_VD.mean(0)  # in all cases, because a graph cannot ask whether it is needed
+        x, w = x_BD - shift_D, finite_VD - shift_D
+        x_norm_B, w_norm_V = x.square().sum(1), w.square().sum(1)
+        s_BV = torch.addmm(w_norm_V, x, w.T, alpha=-2) + x_norm_B[:, None]
+    near_BV = (s_BV <= NEAR * (x_norm_B[:, None] + w_norm_V)) & ~infinite_V
+    rows, columns = near_BV.nonzero(as_tuple=True)
+    s_BV = s_BV.index_put((rows, columns), (x_BD[rows] - w_VD[columns]).square().sum(1))
+    return s_BV.masked_fill(infinite_V, torch.inf)
+
+
 def certainly_at_most(size: Any, limit: int) -> bool:
     """Whether a size, symbolic or not, is known to be at most the limit."""
     if isinstance(size, int):
@@ -212,4 +228,6 @@ def squared_distance_matrix(x_BD: Tensor, w_VD: Tensor) -> Tensor:
     """``s_ij = |x_i - w_j|^2``, (B, V), for two matrices of one floating dtype, float32 or float64."""
     if certainly_at_most(x_BD.shape[0] * w_VD.shape[0] * w_VD.shape[1], DIRECT_ELEMENTS):
         return (x_BD[:, None] - w_VD).square().sum(-1)
+    if is_exporting():
+        return _plain_distance(x_BD, w_VD)
     return _distance(x_BD, w_VD)

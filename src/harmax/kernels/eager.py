@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from harmax.kernels.distance import squared_distance_matrix
+from harmax.kernels.operators import is_exporting
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
 
 
@@ -41,7 +42,7 @@ def above_floor(s_BV: Tensor) -> Tensor:
     return s_BV + lift_BV
 
 
-def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float) -> Tensor:
+def softened_distance(x_BD: Tensor, w_VD: Tensor, softening: float | Tensor) -> Tensor:
     """Squared distances, zeros raised to the floor, plus the softening, (B, V)."""
     return above_floor(squared_distance_matrix(x_BD, w_VD)) + softening
 
@@ -75,7 +76,15 @@ def log_probabilities(t_BV: Tensor, exponent: float | Tensor, prior_V: Tensor | 
         u_BV = u_BV + (prior_V[top_B1] - prior_V)
     u_BV = u_BV.masked_fill(is_top_BV, 0.0)
     rest_B1 = (-u_BV).exp().masked_fill(is_top_BV, 0.0).sum(1, keepdim=True)
-    return -(u_BV + rest_B1.log1p()), top_B1.squeeze(1)
+    return -(u_BV + _log1p(rest_B1)), top_B1.squeeze(1)
+
+
+def _log1p(x: Tensor) -> Tensor:
+    """``log(1 + x)``. ONNX has only the logarithm, and log(1 + 1e-12) would be 0."""
+    if not (is_exporting() and torch.onnx.is_in_onnx_export()):
+        return x.log1p()
+    rounded = 1 + x
+    return torch.where(rounded == 1, x, x * rounded.log() / (rounded - 1))  # the rounding cancels
 
 
 def entropy(log_p_BV: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ _Result = TypeVar("_Result")
 
 def without_autocast(device: torch.device) -> contextlib.AbstractContextManager[None]:
     """Context in which products keep the dtype of their operands, also inside a caller's autocast region."""
-    if device.type == "meta":  # it computes nothing, and autocast refuses its name
+    # Nothing to turn off must leave no trace in an exported graph. And autocast refuses the name "meta".
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
         return contextlib.nullcontext()
     return torch.autocast(device.type, enabled=False)
 
@@ -123,6 +124,14 @@ def _loop_over_batch(op: Callable[..., Any]) -> Callable[..., Any]:
         return tuple(map(torch.stack, zip(*results, strict=True))), (0,) * len(results[0])
 
     return rule
+
+
+_is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # torch 2.6 has no name for it
+
+
+def is_exporting() -> bool:
+    """Whether torch.export traces, so that the graph must run where harmax and its operators are not installed."""
+    return _is_exporting()
 
 
 def is_wrapped(tensor: Tensor) -> bool:

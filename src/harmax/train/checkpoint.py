@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor
 
 from harmax.errors import DamagedError, needs
-from harmax.files import read_json, to_json, write_json
+from harmax.files import make_folder, read_json, sync_folder, to_json, write_json
 from harmax.train import old_checkpoint
 from harmax.train.world import World
 
@@ -231,7 +231,7 @@ def _attempt(action: Callable[[], None]) -> str | None:
 
 def _make_room(partial: Path) -> None:
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
+    make_folder(partial)
 
 
 def _write(tensors: dict[str, Tensor], folder: Path) -> None:
@@ -243,14 +243,10 @@ def _write(tensors: dict[str, Tensor], folder: Path) -> None:
 
 def _publish(partial: Path, target: Path, state: dict[str, Any]) -> None:
     state["files"] = {path.name: _digest(path) for path in sorted(partial.iterdir())}
-    write_json(partial / STATE, {**state, OWN_DIGEST: _sha256(state)})
+    write_json(partial / STATE, {**state, OWN_DIGEST: _sha256(state)})  # which syncs the names of all its files
     shutil.rmtree(target, ignore_errors=True)  # one without its state.json, or the same step again
     os.replace(partial, target)
-    handle = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_folder(target.parent)
 
 
 def _sha256(state: dict[str, Any]) -> str:

@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
+from harmax.environment import is_out_of_memory
 from harmax.errors import needs
+from harmax.files import sync_folder, sync_tree
 from harmax.owner import FolderOwner
 from harmax.train.checkpoint import all_finite, write_checkpoint
 from harmax.train.interrupt import Interrupts
@@ -98,7 +100,8 @@ class Training:
         """Train to the last step, write the model, and return the last line of metrics.
 
         The first Ctrl-C or SIGTERM writes a checkpoint and raises KeyboardInterrupt; the second one does not wait for
-        it. A loss, gradient or weight that is not finite raises FloatingPointError and is in no checkpoint.
+        it. A loss, gradient or weight that is not finite raises FloatingPointError and is in no checkpoint. If memory
+        runs out, MemoryError names the checkpoint that is kept.
         """
         try:
             with Interrupts(patient=self.world.size > 1) as interrupts:
@@ -108,6 +111,15 @@ class Training:
             kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
             way = "resume with --change-schedule" if self.saved else "start again"
             raise FloatingPointError(f"{error}; {kept}: lower `lr` or lengthen `warmup`, and {way}.") from error
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            kept = f"the checkpoint of step {self.saved} is kept" if self.saved else "there is no checkpoint yet"
+            raise MemoryError(
+                f"the memory of {self.world.device} must hold step {self.step}, and more was asked for than there is "
+                f"({str(error).splitlines()[0]}); {kept}: free memory, or give a language model a smaller "
+                "`micro_batch`, and run the same command again."
+            ) from error
         finally:
             self.close()
         last = self._metrics.last if self._metrics is not None else None
@@ -173,6 +185,8 @@ class Training:
             "position": recipe.position,
             "metrics": "" if self._metrics is None else self._metrics.digest,
         }
+        if self._metrics is not None:
+            self._metrics.sync()
         folder = self.output / CHECKPOINTS
         write_checkpoint(folder, self.step, tensors, state, keep=recipe.spec.keep, world=self.world)
         self.saved = self.step
@@ -186,8 +200,10 @@ class Training:
         shutil.rmtree(partial, ignore_errors=True)
         try:
             self.recipe.write_model(weights, partial)
+            sync_tree(partial)
             shutil.rmtree(target, ignore_errors=True)
             os.replace(partial, target)
+            sync_folder(self.output)
         except (OSError, SafetensorError) as error:
             raise OSError(
                 f"{target} could not be written ({error}); make room, and the same command writes it."

@@ -1,6 +1,7 @@
 """metrics.jsonl: one JSON object per logged step, repaired to the step of the checkpoint when a run is resumed."""
 
 import hashlib
+import os
 import resource
 import sys
 from pathlib import Path
@@ -46,6 +47,11 @@ class MetricsFile:
         self.last = record
         self._bytes += len(line)
         self._hash.update(line)
+
+    def sync(self) -> None:
+        """Bring all lines to the disk, as a checkpoint that carries their checksum needs them."""
+        with self.path.open("ab") as file:
+            os.fsync(file.fileno())
 
 
 def lines_until(path: Path, step: int, written: str | None) -> tuple[bytes, str | None]:

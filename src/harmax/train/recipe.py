@@ -21,6 +21,9 @@ class Step(Protocol):
     def tensors(self) -> dict[str, Tensor]:
         """Return views of everything that training changes, the same on every process."""
 
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Take over what `tensors` returned, after a checkpoint has been read into it; nothing to do for views."""
+
     def make_moments(self, step: int) -> None:
         """Give the optimizer the state that it has after `step` updates, filled with zeros."""
 

@@ -119,7 +119,9 @@ def _load(checkpoint: Checkpoint, state: dict[str, Any], recipe: Recipe) -> None
     else:
         same_world = state["world"] == world.size
         states = random_states(world) if same_world else {}
-        read_tensors(checkpoint.folder, {**recipe.step.tensors(), **states})
+        tensors = recipe.step.tensors()
+        read_tensors(checkpoint.folder, {**tensors, **states})
+        recipe.step.take(tensors)
         if same_world:
             set_random_states(states, world)
         else:

@@ -1,8 +1,9 @@
 """The processes of a run: which one this is, what they agree on, and how a model is distributed over them."""
 
 import gc
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -11,12 +12,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from harmax.environment import choose_device
+from harmax.sharding import local_part
 
 GRAPHS = 256
 T = TypeVar("T")
@@ -29,6 +31,18 @@ class World:
     rank: int
     size: int
     device: torch.device
+    copies: int = 1
+    """Processes that compute the same data together: all of them with tensor parallelism."""
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts a batch is divided."""
+        return self.size // self.copies
+
+    @property
+    def part(self) -> int:
+        """Which part of a batch is this process's."""
+        return self.rank // self.copies
 
     @property
     def leads(self) -> bool:
@@ -36,10 +50,10 @@ class World:
         return self.rank == 0
 
     def total(self, values: Tensor) -> Tensor:
-        """Sum over all processes."""
+        """Sum over all parts of a batch."""
         if dist.is_initialized():
             dist.all_reduce(values)
-        return values
+        return values if self.copies == 1 else values / self.copies
 
     def tell(self, value: T) -> T:
         """Return the first process's value on every process."""
@@ -66,7 +80,7 @@ class RunSpec(Protocol):
 
     @property
     def engine(self) -> str:
-        """One of single, ddp and fsdp."""
+        """One of single, ddp, fsdp and, for a language model, tp."""
 
     @property
     def compile(self) -> bool:
@@ -119,7 +133,8 @@ def joined(spec: RunSpec, device: str | None = None) -> Iterator[World]:
         else:
             dist.init_process_group("gloo")
     try:
-        yield World(dist.get_rank(), dist.get_world_size(), place)
+        size = dist.get_world_size()
+        yield World(dist.get_rank(), size, place, copies=size if spec.engine == "tp" else 1)
     finally:
         if starts:
             # Models lie in cycles, and one that outlives its group keeps the group's threads running.
@@ -127,7 +142,14 @@ def joined(spec: RunSpec, device: str | None = None) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-def spread(loss: nn.Module, spec: RunSpec, world: World, *, blocks: Iterable[nn.Module] = ()) -> nn.Module:
+def spread(
+    loss: nn.Module,
+    spec: RunSpec,
+    world: World,
+    *,
+    blocks: Iterable[nn.Module] = (),
+    divide: Callable[[DeviceMesh], None] | None = None,
+) -> nn.Module:
     """Move a model to its device and hand it to the engine; its parameters are final afterwards.
 
     Args:
@@ -135,10 +157,16 @@ def spread(loss: nn.Module, spec: RunSpec, world: World, *, blocks: Iterable[nn.
         spec: names the engine.
         world: the processes.
         blocks: parts that fsdp gathers one at a time.
+        divide: divides the layers of the model among the processes of a mesh, for tp.
     """
     loss.to(world.device)
     if spec.compile:
         _make_room_for_graphs()
+    if spec.engine == "tp" and divide is not None:
+        divide(init_device_mesh(world.device.type, (world.size,)))
+        for block in blocks if spec.compile else ():
+            block.compile(dynamic=False)
+        return loss
     if spec.compile and spec.engine != "fsdp":
         loss.compile(dynamic=False)  # batches have one shape, whatever another run of this process had
     if spec.engine == "ddp":
@@ -182,6 +210,22 @@ def whole(tensor: Tensor) -> Tensor:
     """Gather a parameter that may be sharded over processes; every process must call this."""
     tensor = tensor.detach()
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> Tensor:
+    """Scale gradients to a norm of at most `limit`, and return the norm before; every process must call this."""
+    divided = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
+    if len(divided) in (0, len(parameters)):
+        return whole(nn.utils.clip_grad_norm_(parameters, limit))
+    # Torch does not mix the two kinds.
+    kinds = (divided, [parameter for parameter in parameters if not isinstance(parameter, DTensor)])
+    norms = [whole(nn.utils.clip_grad_norm_(kind, math.inf)) for kind in kinds]
+    norm = torch.linalg.vector_norm(torch.stack(norms))
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            local_part(parameter.grad).mul_(factor)
+    return norm
 
 
 def autocast(dtype: str, device: torch.device) -> AbstractContextManager[Any]:

@@ -135,3 +135,11 @@ def test_a_full_disk_is_not_blamed_on_the_mirror(tmp_path: Path, monkeypatch: py
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"File too large: '{tmp_path / 'mnist' / '.file.bin.partial'}'" in done.stderr
+
+
+def test_every_mirror_is_reached_over_https_and_every_file_has_a_checksum() -> None:
+    sources = [source for source in IMAGES.values() if source.files]
+    assert sources
+    for source in sources:
+        assert all(mirror.startswith("https://") for mirror in source.mirrors), source.title
+        assert all(len(file.sha256) == 64 and file.size > 0 for file in source.files), source.title

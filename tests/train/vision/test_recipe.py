@@ -114,11 +114,11 @@ def test_one_compiled_backbone_serves_every_head_seed_exponent_and_set_of_classe
 
     def compiled(classes: int, **fields: Any) -> int:
         settings = spec(**fields)
-        scale = settings.logit_scale
-        module = ClassificationLoss(build_model(settings, CLASSES[:classes]), impl="eager", logit_scale=scale)
+        own: Any = {"logit_scale": settings.logit_scale, "label_smoothing": settings.label_smoothing}
+        module = ClassificationLoss(build_model(settings, CLASSES[:classes]), impl="eager", **own)
         module.compile(backend="eager", dynamic=False)
+        plain = ClassificationLoss(build_model(settings, CLASSES[:classes]), **own)
         loss, _ = module(images, torch.tensor([0, 1, 0, 1]))
-        plain = ClassificationLoss(build_model(settings, CLASSES[:classes]), logit_scale=scale)
         torch.testing.assert_close(loss, plain(images, torch.tensor([0, 1, 0, 1]))[0])
         return counters["stats"]["unique_graphs"]
 
@@ -127,6 +127,45 @@ def test_one_compiled_backbone_serves_every_head_seed_exponent_and_set_of_classe
     assert compiled(4, head="linear") == 3
     assert compiled(4, head="linear", seed=5, logit_scale=4.0) == 3
     assert compiled(7, head="linear") == 4
+    # With softening or smoothing there is one more graph per head, whatever their values.
+    assert compiled(4, head="harmonic", softening=0.5, label_smoothing=0.1, scale=0.5) == 5
+    assert compiled(4, head="harmonic", softening=2.0, label_smoothing=0.2, exponent=3.0, scale=2.0) == 5
+    assert compiled(4, head="linear", label_smoothing=0.1) == 6
+    assert compiled(4, head="linear", label_smoothing=0.3, logit_scale=2.0) == 6
+
+
+@pytest.mark.parametrize("fields", [{"softening": 0.3, "scale": 0.5}, {"label_smoothing": 0.2, "scale": 2.0}])
+def test_the_graph_for_all_values_computes_the_same_loss_and_gradients(fields: dict[str, Any]) -> None:
+    smoothing = fields.get("label_smoothing", 0.0)
+    head = build_model(spec(**fields), CLASSES).classifier[1]
+    x_BD, targets = torch.randn(5, head.in_features), torch.tensor([0, 1, 2, -100, 6])
+    one, other = (HeadLoss(head, label_smoothing=smoothing, impl=impl) for impl in ("eager", "auto"))
+    found, wanted = one(x_BD, targets)[0], other(x_BD, targets)[0]
+    torch.testing.assert_close(found, wanted)
+    gradients = (torch.autograd.grad(loss, head.weight)[0] for loss in (found, wanted))
+    torch.testing.assert_close(*gradients)
+    torch.testing.assert_close(one.eval().logits(x_BD), other.eval().logits(x_BD))
+
+
+def test_the_head_has_a_learning_rate_and_a_decay_of_its_own() -> None:
+    for head in ("linear", "harmonic"):
+        settings = spec(head=head, lr=0.5, center_lr=3.0, center_decay=0.7, weight_decay=0.3, batch=4, micro_batch=4)
+        step = VisionStep(settings, CLASSES, ALONE)
+        step(iter([(torch.randn(4, 3, 12, 12), torch.tensor([0, 1, 2, 3]))]), rate=0.5)
+        groups = step.optimizer.param_groups
+        rates = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+        for name, parameter in step.model.named_parameters():
+            decay = 0.7 if name == "classifier.1.weight" else 0.3
+            assert rates[id(parameter)] == (1.5 if name.startswith("classifier.1") else 0.5, decay), name
+
+
+def test_odd_settings_of_the_head_are_refused() -> None:
+    with pytest.raises(ValueError, match="`center_lr` must be a positive"):
+        spec(center_lr=0.0)
+    with pytest.raises(ValueError, match="`center_decay` must not be negative"):
+        spec(center_decay=-1.0)
+    with pytest.raises(ValueError, match="`center_decay` must be left out where `decay_centers` is off"):
+        spec(center_decay=0.1, decay_centers=False)
 
 
 def test_a_compiled_step_forms_distances_outright(monkeypatch: pytest.MonkeyPatch) -> None:

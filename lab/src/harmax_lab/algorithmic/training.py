@@ -17,6 +17,7 @@ from harmax_lab.ensemble import Ensemble, History, Job, Plan, fit_all
 from harmax_lab.ensemble.plan import CURVES
 from harmax_lab.kit.experiment import Cell, Context
 from harmax_lab.kit.store import CellResult
+from harmax_lab.kit.together import set_aside, take_up
 from harmax_lab.tasks import Split, Task, audit, find_task, make_split
 
 WORTH_A_PROCESS = 50  # epochs
@@ -62,11 +63,14 @@ def train(
             the rows of the shown tokens.
         ahead: what comes next, as `stacks_of` gives it: a GPU's code for it is compiled meanwhile.
     """
+    known, cells = take_up(cells, context)
+    yield from known
     stacks = list(stacks_of(cells, settings, context.device, snapshots=snapshots))
     found, jobs = {id(job): stack for stack, job in stacks}, [job for _, job in stacks]
     # A process takes seconds to start.
     workers = cores() if max((job.plan.longest for job in jobs), default=0) >= WORTH_A_PROCESS else 1
     for job, history in fit_all(jobs, progress=context, checkpoint=context.scratch, workers=workers, ahead=ahead):
+        results = []
         for index, cell in enumerate(found[id(job)]):
             result = result_of(cell, settings(cell), history, index, snapshots)
             trained = job.ensemble[index]
@@ -77,7 +81,8 @@ def train(
                 result = replace(result, arrays={**result.arrays, "centers": kept})
             if isinstance(trained.head, LearnedExponent):
                 result = replace(result, metrics={**result.metrics, "exponent": trained.head.exponent.item()})
-            yield cell, result
+            results.append((cell, result))
+        yield from set_aside(results, context)
 
 
 def stacks_of(

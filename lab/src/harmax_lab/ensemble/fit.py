@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from harmax.environment import is_out_of_memory
 from harmax_lab.ensemble.parts import Job, Parts, outline, train_parts
 from harmax_lab.ensemble.plan import History, Plan
 from harmax_lab.ensemble.progress import Look, Progress, ReportProgress
@@ -130,7 +131,7 @@ def _fit_side_by_side(
     errors: list[Exception] = []
 
     def failed(number: int, error: Exception) -> None:
-        if _is_out_of_memory(error) and number not in second:
+        if is_out_of_memory(error) and number not in second:
             postponed.append(number)
         else:
             errors.append(error)
@@ -168,11 +169,6 @@ def _fit_side_by_side(
     if errors:
         errors[0].add_note(f"{len(errors)} of {len(jobs)} ensembles could not be trained. The others were.")
         raise errors[0]
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # torch's allocator has a class for this error, CUDA has not.
-    return isinstance(error, MemoryError) or "out of memory" in str(error)
 
 
 def _compiled_ahead(jobs: Sequence[Job], workers: int, ahead: Iterable[Job]) -> Generator[int | None]:

@@ -54,6 +54,12 @@ class Plan:
         least = {"epochs": 1, "batch_size": 1, "learning_rate": 0, "weight_decay": 0, "exponent": 0, "penalty": 0}
         for name, bound in least.items():
             object.__setattr__(self, name, _checked(name, getattr(self, name), bound, whole=bound == 1))
+        exponents = self.exponent if isinstance(self.exponent, Sequence) else [self.exponent]
+        if 0 in exponents:
+            raise ValueError(
+                "`exponent` must be above 0, got 0; with exponent 0 all classes are equally probable, wherever the "
+                "centers lie."
+            )
         if not all(0 <= beta < 1 for beta in self.betas) or not self.epsilon > 0:
             raise ValueError(
                 f"`betas` must be at least 0 and below 1, and `epsilon` above 0, got {self.betas} and {self.epsilon}."

@@ -56,6 +56,13 @@ class Ensemble:
                 self.models.append(make().to(dtype=dtype))
         for model in self.models:
             check_model(model)
+        if len({id(parameter) for model in self.models for parameter in model.parameters()}) < sum(
+            len(list(model.parameters())) for model in self.models
+        ):
+            raise ValueError(
+                "`build` must make a new model at every call, got models that share parameters; build the model inside "
+                "the function."
+            )
         first = kind(self.models[0])
         for model in self.models:
             if (found := kind(model)) != first:

@@ -59,8 +59,10 @@ class Worker:
     def _feed(self, message: bytes) -> None:
         assert self.process.stdin is not None
         # The pipe breaks if the process ends early. Its exit status then shows whether it failed.
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
-            pipe.write(message)
+        # It stays open, because its end tells the process that this one is gone.
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(message)
+            self.process.stdin.flush()
 
     def messages(self) -> Iterator[tuple[str, Any]]:
         """Yield the messages of the process, as (kind, content); raise RuntimeError if it ends without a last one."""
@@ -71,9 +73,11 @@ class Worker:
                 kind, content = pickle.load(self.process.stdout)
                 yield kind, content
         self.process.stdout.close()
-        if self.process.wait() or kind not in ("done", "failed"):
+        status = self.process.wait()
+        self._let_go()
+        if status or kind not in ("done", "failed"):
             raise RuntimeError(
-                f"a training process must end with a result, got exit status {self.process.returncode} and none; read "
+                f"a training process must end with a result, got exit status {status} and none; read "
                 "its error message above and try again (-9: killed, perhaps because memory ran out)."
             )
 
@@ -81,9 +85,15 @@ class Worker:
         """End the process."""
         self.process.terminate()
         self.process.wait()
-        self._feeding.join()
+        self._let_go()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+    def _let_go(self) -> None:
+        self._feeding.join()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
 
 
 def main() -> None:
@@ -92,6 +102,7 @@ def main() -> None:
     # What other code prints must not get between the messages.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     task, checkpoint, sharers, look, dtype, job = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     torch.set_default_dtype(dtype)
 
@@ -108,6 +119,13 @@ def main() -> None:
         send("failed", _portable(error))
     except KeyboardInterrupt:
         pass
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it has ended, however that happened: nobody wants the result."""
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
 
 
 def _portable(error: Exception) -> Exception:

@@ -20,6 +20,8 @@ from harmax_lab.kit.tables import Table
 from harmax_lab.kit.variants import in_words, stored, with_changes
 
 PROFILES = ("smoke", "quick", "full")  # from least to most thorough
+MOST_SEEDS = 100_000
+"""Seeds of a run. A seed itself that was given as their number would fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,10 +181,16 @@ class Experiment(Generic[S, C]):
                 ) from error
         if seeds is None:
             return spec
-        chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-        if not chosen or len(set(chosen)) != len(chosen) or any(seed < 0 for seed in chosen):
+        if isinstance(seeds, int) and seeds > MOST_SEEDS:
             raise ValueError(
-                f"`seeds` must be a positive number of seeds or a list of different non-negative ones, got {seeds!r}."
+                f"`seeds` must be at most {MOST_SEEDS:,} seeds, got {seeds:,}; for one seed of that number give a list "
+                f"with a comma, such as --seeds {seeds},"
+            )
+        chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        if not chosen or len(set(chosen)) != len(chosen) or any(not 0 <= seed < 2**63 for seed in chosen):
+            raise ValueError(
+                "`seeds` must be a positive number of seeds or a list of different ones from 0 to 2^63 - 1, got "
+                f"{seeds!r}; give other ones."
             )
         return replace(spec, seeds=chosen)
 

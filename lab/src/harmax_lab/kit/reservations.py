@@ -32,7 +32,8 @@ class Reservations:
         self._folder = folder / ".shared"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._name = f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        self._alive = FolderOwner(self._folder / self._name)
+        with taking_turns(self._folder / "turn"):
+            self._alive = FolderOwner(self._folder / self._name)
 
     def __enter__(self) -> "Reservations":
         return self
@@ -61,7 +62,8 @@ class Reservations:
     def _living(self) -> dict[str, str]:
         """Return the reservations of processes that live, and forget those of the others."""
         reserved = self._read()
-        dead = {name for name in set(reserved.values()) if holder(self._folder / name) is None}
+        folders = [path.name for path in self._folder.iterdir() if path.is_dir()]
+        dead = {name for name in {*folders, *reserved.values()} if holder(self._folder / name) is None}
         for name in dead:
             shutil.rmtree(self._folder / name, ignore_errors=True)
         return {cell: name for cell, name in reserved.items() if name not in dead}

@@ -3,25 +3,23 @@
 The next run is a function of the table alone. So a search goes on anywhere with its table, in any number of pieces, and
 no run is counted twice. Every run is a row, diverged ones too.
 
-1. Settings spread evenly over the space (Sobol points) are run for a short time.
+1. Settings spread evenly over the space (Sobol points), and before them known ones, are run for a short time.
 2. The best of them are run for longer.
 3. Settings near the best so far are run as long, one after the other.
-4. The best of all these are run for the full time.
+4. The best of all these are run for the full time, with seeds of their own. The best mean among them is chosen.
+
+`kit/trials.py` keeps the table. `kit/finals.py` has the runs that count, which come after a search.
 """
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 
-from harmax.errors import DamagedError
-from harmax.files import write_atomically
 from harmax_lab.kit.rules import Choice
 
 DIVERGED = math.inf
@@ -49,6 +47,26 @@ class Range:
 
 
 @dataclass(frozen=True)
+class Even:
+    """Numbers from `low` to `high`, evenly spread; for what may be 0."""
+
+    low: float
+    high: float
+
+    def at(self, place: float) -> float:
+        """Return the number at a place between 0 and 1, with four digits.
+
+        >>> Even(0.0, 0.4).at(0.25)
+        0.1
+        """
+        return float(f"{self.low + (self.high - self.low) * place:.4g}")
+
+    def place(self, value: Any) -> float:
+        """Return where a number lies between 0 and 1."""
+        return float((value - self.low) / (self.high - self.low))
+
+
+@dataclass(frozen=True)
 class OneOf:
     """One of a few values."""
 
@@ -67,7 +85,9 @@ class OneOf:
         return (self.values.index(value) + 0.5) / len(self.values)
 
 
-Space = Mapping[str, Range | OneOf]
+Space = Mapping[str, Range | Even | OneOf]
+Outcome = tuple[float, Mapping[str, Any]]
+"""What a run returns: its loss (infinite: diverged), and what else was measured."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class Trial:
     family: str
     number: int
     round: str
-    """"spread", "longer", "near" or "full"."""
+    """"spread", "longer", "near" or "full"; "final" for a run that counts, see `kit/finals.py`."""
     steps: int
     seed: int
     settings: Mapping[str, Any]
@@ -101,6 +121,10 @@ class Rounds:
     """The best settings beside which the round "near" looks; every second time it looks beside the very best."""
     reach: float = 0.08
     """Standard deviation of a step away from a parent, as a share of each range."""
+    seeds: tuple[int, int, int, int] = (0, 0, 0, 1)
+    """Of the four rounds; of "full" the first one."""
+    repeats: int = 1
+    """Seeds per setting in the round "full": it runs `full / repeats` settings."""
 
     @property
     def runs(self) -> int:
@@ -114,7 +138,44 @@ class Rounds:
         return self.spread * short + (self.longer + self.near) * middle + self.full * long
 
 
-def next_trial(family: str, space: Space, rounds: Rounds, trials: Iterable[Trial]) -> Trial | None:
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """What is searched, how its runs are trained, and what its final runs are."""
+
+    families: Mapping[str, Space]
+    """The space of each family."""
+    rounds: Rounds
+    """The same for all families."""
+    train: Callable[[Trial], Outcome]
+    """Trains a run. It can be pickled, so that processes may share the work. Runs of the round "final" learn from all
+    training data and are measured on the test data; no other run sees these."""
+    final_steps: int
+    """Length of a final run."""
+    controls: tuple[str, ...] = ()
+    """Arms of the final runs that have nothing to search. What they are, `train` knows."""
+    measures: tuple[str, ...] = ("loss",)
+    """What the table of final runs shows: the loss, or names of notes."""
+    unit: str = "steps"
+    """Of the lengths."""
+    natural: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Ends beyond which there is nothing, by name of the setting."""
+    known: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Settings that were used before, by family. They take the place of the first points that are spread."""
+
+    def __post_init__(self) -> None:
+        for family, settings in self.known.items():
+            if len(settings) > self.rounds.spread or any(
+                one.keys() != self.families[family].keys() for one in settings
+            ):
+                raise ValueError(
+                    f"`known` must hold at most {self.rounds.spread} settings of {family}, each with the names "
+                    f"{', '.join(self.families[family])}, got {list(settings)}; correct them."
+                )
+
+
+def next_trial(
+    family: str, space: Space, rounds: Rounds, trials: Iterable[Trial], known: Sequence[Mapping[str, Any]] = ()
+) -> Trial | None:
     """Return the next run of a family, given those that are finished; None at the end.
 
     Args:
@@ -122,6 +183,7 @@ def next_trial(family: str, space: Space, rounds: Rounds, trials: Iterable[Trial
         space: what may be set.
         rounds: how many runs, and how long.
         trials: all finished runs, of any family.
+        known: settings that come first.
     """
     own = [trial for trial in trials if trial.family == family]
     number, by_round = len(own), {name: [t for t in own if t.round == name] for name in PLAN}
@@ -130,6 +192,8 @@ def next_trial(family: str, space: Space, rounds: Rounds, trials: Iterable[Trial
         if len(done) < count:
             steps = rounds.steps[kind]
             settings, seed = _settings(name, family, space, rounds, by_round, len(done))
+            if name == "spread" and len(done) < len(known):
+                settings = dict(known[len(done)])
             return Trial(family, number, name, steps, seed, settings)
     return None
 
@@ -141,17 +205,33 @@ PLAN = {"spread": 0, "longer": 1, "near": 1, "full": 2}
 def _settings(
     name: str, family: str, space: Space, rounds: Rounds, by_round: Mapping[str, Sequence[Trial]], index: int
 ) -> tuple[dict[str, Any], int]:
+    seed = rounds.seeds[tuple(PLAN).index(name)]
     if name == "spread":
         points = torch.quasirandom.SobolEngine(len(space), scramble=True, seed=_seed(family)).draw(rounds.spread)
-        return {key: one.at(float(at)) for (key, one), at in zip(space.items(), points[index], strict=True)}, 0
+        return {key: one.at(float(at)) for (key, one), at in zip(space.items(), points[index], strict=True)}, seed
     if name == "longer":
-        return dict(best(by_round["spread"], rounds.longer)[index].settings), 0
+        return dict(best(by_round["spread"], rounds.longer)[index].settings), seed
     middle = [*by_round["longer"], *by_round["near"]]
     if name == "near":
         parents = best(middle, rounds.parents)  # as they are by now, so that one improvement leads to the next
         parent = parents[0 if index % 2 else (index // 2) % len(parents)]
-        return _beside(parent.settings, space, rounds.reach, np.random.default_rng([_seed(family), index])), 0
-    return dict(best(middle, rounds.full)[index].settings), 1
+        return _beside(parent.settings, space, rounds.reach, np.random.default_rng([_seed(family), index])), seed
+    place, repeat = divmod(index, rounds.repeats)
+    return dict(best(middle, rounds.full)[place].settings), seed + repeat
+
+
+def chosen(family: str, rounds: Rounds, trials: Iterable[Trial]) -> Trial | None:
+    """Return a run with the setting that a finished search has chosen; None while runs are missing.
+
+    It has the lowest mean loss over the seeds of the round "full".
+    """
+    own = [trial for trial in trials if trial.family == family]
+    full = [trial for trial in own if trial.round == "full"]
+    if len(own) < rounds.runs or not full:
+        return None
+    groups = [full[start : start + rounds.repeats] for start in range(0, len(full), rounds.repeats)]
+    means = [fmean(DIVERGED if one.loss is None else one.loss for one in group) for group in groups]
+    return groups[means.index(min(means))][0]
 
 
 def best(trials: Iterable[Trial], count: int) -> list[Trial]:
@@ -186,92 +266,8 @@ def choices(trial: Trial, space: Space, *, natural: Mapping[str, Sequence[float]
     """
     found = []
     for name, one in space.items():
-        if isinstance(one, Range):
+        if not isinstance(one, OneOf):
             value, place = trial.settings[name], one.place(trial.settings[name])
             end = one.low if place < 0.01 else one.high if place > 0.99 else value
             found.append(Choice(trial.family, name, end, (one.low, one.high), tuple((natural or {}).get(name, ()))))
     return found
-
-
-def run_search(
-    families: Mapping[str, Space],
-    rounds: Rounds,
-    path: Path,
-    run: Callable[[Trial], tuple[float, Mapping[str, Any]]],
-    *,
-    wants_more: Callable[[], bool] = lambda: True,
-) -> list[Trial]:
-    """Run the searches of all families in turn, one run each, and return the table; what is there is kept.
-
-    Args:
-        families: the space of each.
-        rounds: the same for all.
-        path: of the table, a csv. It is written after every run.
-        run: trains, and returns the loss (infinite: diverged) and what else was measured.
-        wants_more: is asked before every run; the search stops where it returns False.
-    """
-    trials = read_table(path, families)
-    while wants_more():
-        counts = {family: sum(trial.family == family for trial in trials) for family in families}
-        turns = sorted(counts, key=lambda family: counts[family])
-        upcoming = (next_trial(family, families[family], rounds, trials) for family in turns)
-        trial = next((one for one in upcoming if one is not None), None)
-        if trial is None:
-            break
-        loss, notes = run(trial)
-        trials.append(Trial(**{**vars(trial), "loss": loss, "notes": dict(notes)}))
-        write_table(path, trials)
-    return trials
-
-
-FIELDS = ("family", "number", "round", "steps", "seed", "loss")
-
-
-def write_table(path: Path, trials: Sequence[Trial]) -> None:
-    """Write the table of runs; a setting that a family does not have is left empty."""
-    rows = [
-        {**{name: getattr(t, name) for name in FIELDS}, **t.settings, **{f"{k} (note)": v for k, v in t.notes.items()}}
-        for t in trials
-    ]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(path, text.getvalue().encode())
-
-
-def read_table(path: Path, families: Mapping[str, Space]) -> list[Trial]:
-    """Read a table of runs; an empty list where there is none.
-
-    Raises:
-        DamagedError: if it holds a run twice, or one that cannot be of these families.
-    """
-    if not path.exists():
-        return []
-    trials: list[Trial] = []
-    for line, row in enumerate(csv.DictReader(io.StringIO(path.read_text())), 2):
-        try:
-            space = families[row["family"]]
-            settings = {name: _read(row[name]) for name in space}
-            notes = {key.removesuffix(" (note)"): _read(row[key]) for key in row if key.endswith(" (note)")}
-            number, steps, seed = (int(row[name]) for name in ("number", "steps", "seed"))
-            trial = Trial(row["family"], number, row["round"], steps, seed, settings, float(row["loss"]), notes)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedError(
-                f"{path}, line {line}: not a run of this search ({error!r}); mend or delete it"
-            ) from None
-        trials.append(trial)
-    for family in families:
-        numbers = [trial.number for trial in trials if trial.family == family]
-        if numbers != list(range(len(numbers))):
-            raise DamagedError(f"{path} must hold the runs of {family} once each and in order, got numbers {numbers}")
-    return trials
-
-
-def _read(text: str) -> Any:
-    if text in ("True", "False", ""):
-        return {"True": True, "False": False, "": None}[text]
-    try:
-        return float(text)
-    except ValueError:
-        return text

@@ -2,15 +2,16 @@
 
     harmax search language --smoke       does it work: a tiny model on generated tokens
     harmax search language --minutes 25  the corpus of the data folder, as long as there is time; meant for a GPU
+    harmax search language --finals      after the search: the best of each family, five new seeds, the validation set
 
 Every family has the same number of runs and of steps. The last million training tokens are held out and judge the runs.
-The validation set is not looked at.
+The validation set is looked at by the final runs alone, which learn from all training tokens.
 """
 
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ import numpy as np
 from harmax.data.text import Manifest, Shard, TokenShards
 from harmax.data.text.manifest import TOKEN, ShardWriter
 from harmax.train.language.text import generate_shards
-from harmax_lab.kit.search import DIVERGED, OneOf, Range, Rounds, Space, Trial, run_search
+from harmax_lab.kit.finals import FINAL
+from harmax_lab.kit.search import DIVERGED, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.language.pretraining import TrainingSpec, pretrain_spec, unpacked_corpus
 
 HELD_OUT = 1_000_000
@@ -90,42 +92,36 @@ SIZES: dict[str, SearchSize] = {
 }
 
 
-def search(
-    size: str,
-    table: Path,
-    *,
-    device: str,
-    wants_more: Callable[[], bool] = lambda: True,
-    report: Callable[[Trial], object] = lambda trial: None,
-    families: Iterable[str] = FAMILIES,
-) -> list[Trial]:
-    """Run the search, or what is left of it, and return its table.
-
-    Args:
-        size: a key of `SIZES`.
-        table: the csv that is the search's state.
-        device: where to train.
-        wants_more: is asked before every run.
-        report: is called with every finished run.
-        families: keys of `FAMILIES`.
-    """
+def plan(size: str, table: Path, device: str) -> Search:
+    """Return the search of a size, with its tokens ready: a key of `SIZES`, its table of runs, where to train."""
     chosen, tokens = SIZES[size], table.parent / f"{table.stem}-tokens"
     if chosen.training.embedded:
         generate_shards(tokens, vocab=chosen.training.vocab)
+        corpus = tokens
     else:
-        hold_out(unpacked_corpus(), tokens)
-
-    def run(trial: Trial) -> tuple[float, Mapping[str, Any]]:
-        loss, notes = train(chosen.training, tokens, trial, device)
-        report(replace(trial, loss=loss, notes=notes))
-        return loss, notes
-
-    spaces = {name: FAMILIES[name].space for name in families}
-    return run_search(spaces, chosen.rounds, table, run, wants_more=wants_more)
+        corpus = unpacked_corpus()
+        hold_out(corpus, tokens, HELD_OUT)
+    families = {name: family.space for name, family in FAMILIES.items()}
+    train = Trainer(chosen.training, tokens, corpus, device)
+    return Search(families=families, rounds=chosen.rounds, train=train, final_steps=chosen.rounds.steps[2])
 
 
-def train(size: TrainingSpec, tokens: Path, trial: Trial, device: str) -> tuple[float, Mapping[str, Any]]:
-    """Train one model, and return its loss on the held-out tokens; nothing is written."""
+@dataclass(frozen=True)
+class Trainer:
+    """Trains the runs of a search: final ones on the whole corpus, all others without the tokens that are held out."""
+
+    size: TrainingSpec
+    tokens: Path
+    corpus: Path
+    device: str
+
+    def __call__(self, trial: Trial) -> Outcome:
+        """Train one model, and return its loss on the held-out tokens, or on the validation set."""
+        return train(self.size, self.corpus if trial.round == FINAL else self.tokens, trial, self.device)
+
+
+def train(size: TrainingSpec, tokens: Path, trial: Trial, device: str) -> Outcome:
+    """Train one model, and return its loss on the val split of some tokens; nothing is written."""
     import torch
 
     from harmax.train.language.step import LanguageStep
@@ -159,7 +155,7 @@ def train(size: TrainingSpec, tokens: Path, trial: Trial, device: str) -> tuple[
     return loss, notes
 
 
-def hold_out(corpus: Path, folder: Path, count: int = HELD_OUT) -> None:
+def hold_out(corpus: Path, folder: Path, count: int) -> None:
     """Write token shards whose val split is the end of a corpus's train split, and whose train split is the rest.
 
     Args:

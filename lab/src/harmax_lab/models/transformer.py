@@ -81,6 +81,7 @@ class Transformer(nn.Module):
         layers: how many.
         heads: attention heads.
         dropout: share dropped in every layer when `forward` is given a key.
+        feature_scale: factor on what the head sees; 1 takes the features as they are.
 
     >>> model = Transformer(31, 2, exponent=2.0)
     >>> model(torch.tensor([[3, 4], [30, 1]])).shape
@@ -98,9 +99,11 @@ class Transformer(nn.Module):
         layers: int = 2,
         heads: int = 2,
         dropout: float = 0.1,
+        feature_scale: float = 1.0,
         **head_options: Any,
     ) -> None:
         super().__init__()
+        self.feature_scale = feature_scale
         self.embedding = nn.Parameter(torch.randn(vocabulary, width) / width**0.5)
         self.position = nn.Parameter(torch.randn(inputs, width))
         self.layers = nn.ModuleList(EncoderLayer(width, heads, dropout) for _ in range(layers))
@@ -116,4 +119,5 @@ class Transformer(nn.Module):
             # Only the last position is read: in the last layer the others are context, not queries.
             query_BQD = x_BTD[..., -1:, :] if number == len(self.layers) - 1 else x_BTD
             x_BTD = layer(query_BQD, x_BTD, noise) + query_BQD
-        return self.head(x_BTD[..., -1, :])
+        x_BD = x_BTD[..., -1, :]
+        return self.head(x_BD if self.feature_scale == 1 else self.feature_scale * x_BD)

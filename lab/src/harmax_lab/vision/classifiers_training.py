@@ -67,10 +67,11 @@ def read_side(dataset: str, side: str) -> Images:
 def first_of_each(images: Images, count: int) -> Images:
     """Return the first images of every class, in their order, at most so many of each."""
     classes = range(len(images.classes))
-    return _some(images, np.sort(np.concatenate([np.flatnonzero(images.labels == one)[:count] for one in classes])))
+    return some(images, np.sort(np.concatenate([np.flatnonzero(images.labels == one)[:count] for one in classes])))
 
 
-def _some(images: Images, chosen: np.ndarray) -> Images:
+def some(images: Images, chosen: np.ndarray) -> Images:
+    """Return some images, by their places."""
     return Images(images.pixels[chosen], images.labels[chosen], images.classes)
 
 
@@ -148,7 +149,7 @@ class Workbench:
         trainer = vision_spec(self.spec, cell, cell.setting)
         known = {**cell.setting._asdict(), "epochs": trainer.epochs}
         try:
-            trained = self._train(trainer, self._data(cell.seed), (trainer.epochs,), _test, progress)
+            trained = train_network(trainer, self._data(cell.seed), self.device, (trainer.epochs,), tested, progress)
         except Diverged as error:
             worst = Held(1 / len(self.images[0].classes), math.inf)
             return CellResult(metrics={**known, **worst._asdict(), "diverged_at": error.args[0]})
@@ -162,7 +163,7 @@ class Workbench:
         train, test = (len(side.labels) for side in self.images)
         known = {**setting._asdict(), "epochs": trainer.epochs, "train_images": train, "test_images": test}
         try:
-            trained = self._train(trainer, self._data(), snapshots, self._snapshot, progress)
+            trained = train_network(trainer, self._data(), self.device, snapshots, self._snapshot, progress)
         except Diverged as error:
             return CellResult(metrics={**known, "diverged_at": error.args[0]})
         arrays, metrics = self._measure(trained, first=cell.seed == self.spec.seeds[0])
@@ -178,7 +179,7 @@ class Workbench:
             train, test = self.images
             if tuning_seed is not None:
                 learn, held = split(train.labels, self.spec.held_out, seed=tuning_seed)
-                train, test = _some(train, learn), _some(train, held)
+                train, test = some(train, learn), some(train, held)
             self._opened[tuning_seed] = self._resident(train, test)
         return self._opened[tuning_seed]
 
@@ -190,49 +191,9 @@ class Workbench:
         some = vision_spec(self.spec, cell, grid_of(self.spec, cell.head)[0])  # each run brings its own
         return ResidentData(some, train, test, World(0, 1, torch.device(self.device)))
 
-    def _train(
-        self,
-        trainer: VisionSpec,
-        data: "ResidentData",
-        snapshots: tuple[int, ...],
-        look: Callable[["VisionStep", "ResidentData", int], dict[str, float]],
-        progress: Progress,
-    ) -> Trained:
-        """Train, ask the device for numbers once per epoch, and look at the model after some epochs."""
-        from harmax.train.vision.step import VisionStep
-        from harmax.train.world import World
-
-        gc.collect()  # models lie in cycles: the last one's memory is wanted
-        data = data.again(trainer)
-        step = VisionStep(trainer, data.classes, World(0, 1, torch.device(self.device)))
-        of_epoch, seconds, seen = data.order.steps_of_epoch, 0.0, {}
-        if trainer.head == "harmonic":
-            step.start_head(data.train(1), of_epoch)
-        losses, hits, batches = [], [], data.train(1)
-        for epoch in range(1, trainer.epochs + 1):
-            since, totals = time.perf_counter(), torch.zeros(3, dtype=torch.float64, device=self.device)
-            for number in range((epoch - 1) * of_epoch + 1, epoch * of_epoch + 1):
-                totals += step(batches, learning_rate(trainer, number, of_epoch))
-            loss, hit, images = totals.tolist()
-            if not math.isfinite(loss):
-                raise Diverged(epoch)
-            seconds += time.perf_counter() - since
-            losses.append(loss / images)
-            hits.append(hit / images)
-            if epoch in snapshots:
-                seen[epoch] = look(step, data, epoch)
-            progress(epoch / trainer.epochs, f"epoch {epoch}, loss {losses[-1]:.3f}")
-        curves = {"train_loss": np.array(losses, np.float32), "train_accuracy": np.array(hits, np.float32)}
-        last = seen[max(seen)] if seen else {}
-        if seen:
-            curves["snapshot_epoch"] = np.array(list(seen))
-            curves |= {name: np.array([found[name] for found in seen.values()], np.float32) for name in last}
-        cost = {"seconds": seconds, "images_per_s": trainer.epochs * of_epoch * step.batch / seconds}
-        return Trained(step, data, curves, last, cost)
-
     def _snapshot(self, step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
         """Test, and measure neural collapse on training images as they are."""
-        tested, weight_VD = _test(step, data, epoch), _weight(step)
+        seen, weight_VD = tested(step, data, epoch), _weight(step)
         labels_N = self.images[0].labels[self.collapse_places]
         features = step.features(data.plain("train", self.collapse_places))
         x_ND, predicted_N = features.cpu().numpy(), step.logits(features).cpu().numpy().argmax(1)
@@ -240,7 +201,7 @@ class Workbench:
             raise Diverged(epoch)
         kind = "centers" if isinstance(_head(step), HarmonicHead) else "linear"
         found = neural_collapse(x_ND, labels_N, weights=weight_VD, kind=kind, predicted=predicted_N)
-        return {**tested, **found._asdict(), "plain_train_accuracy": float((predicted_N == labels_N).mean())}
+        return {**seen, **found._asdict(), "plain_train_accuracy": float((predicted_N == labels_N).mean())}
 
     def _measure(self, trained: Trained, *, first: bool) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Look at the finished model; the pictures of one seed are enough."""
@@ -257,17 +218,17 @@ class Workbench:
                 arrays |= self._pictures(_head(step), step.features(data.plain("train")))
         trust = measure_trust(known, labels_N, far)
         top5 = float((np.argsort(-z_NV, axis=1)[:, :5] == labels_N[:, None]).any(1).mean())
-        tested = {"test_accuracy": trust.pop("accuracy"), "test_top5": top5 if z_NV.shape[1] > 5 else None, **trust}
+        measured = {"test_accuracy": trust.pop("accuracy"), "test_top5": top5 if z_NV.shape[1] > 5 else None, **trust}
         # The last look was after the last epoch, at this very model.
         collapse = {name: value for name, value in trained.last.items() if not name.startswith("test_")}
-        tested |= {name: None if math.isnan(value) else value for name, value in collapse.items()}
-        return arrays, {**tested, "classes": class_words(self.dataset, data.classes)}
+        measured |= {name: None if math.isnan(value) else value for name, value in collapse.items()}
+        return arrays, {**measured, "classes": class_words(self.dataset, data.classes)}
 
     def _pictures(self, head: HarmonicHead, x_ND: Tensor) -> dict[str, np.ndarray]:
         """Return the training images nearest to each center."""
         images, near = self.images[0], nearest_images(x_ND, head, count=self.spec.neighbors)
         shown = slice(min(self.spec.shown_classes, len(images.classes)))
-        found = _some(images, near.images[shown])
+        found = some(images, near.images[shown])
         return {
             "nearest.pixels": found.pixels,
             "nearest.distance": near.distances[shown],
@@ -281,7 +242,61 @@ class Workbench:
             yield data.preparation.prepare(torch.from_numpy(pixels[chosen]).to(self.device)), int(counts.sum())
 
 
-def _test(step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
+def train_network(
+    trainer: VisionSpec,
+    data: "ResidentData",
+    device: str,
+    snapshots: Sequence[int],
+    look: Callable[["VisionStep", "ResidentData", int], dict[str, float]],
+    progress: Progress = lambda fraction, message="", /: None,
+) -> Trained:
+    """Train, ask the device for numbers once per epoch, and look at the model after some epochs.
+
+    Args:
+        trainer: the settings.
+        data: the images, of this run or another one.
+        device: where to train.
+        snapshots: epochs after which to look.
+        look: measures the model, given the data and the epoch.
+        progress: is told after every epoch.
+
+    Raises:
+        Diverged: if a loss is not a number.
+    """
+    from harmax.train.vision.step import VisionStep
+    from harmax.train.world import World
+
+    gc.collect()  # models lie in cycles: the last one's memory is wanted
+    data = data.again(trainer)
+    step = VisionStep(trainer, data.classes, World(0, 1, torch.device(device)))
+    of_epoch, seconds, seen = data.order.steps_of_epoch, 0.0, {}
+    if trainer.head == "harmonic":
+        step.start_head(data.train(1), of_epoch)
+    losses, hits, batches = [], [], data.train(1)
+    for epoch in range(1, trainer.epochs + 1):
+        since, totals = time.perf_counter(), torch.zeros(3, dtype=torch.float64, device=device)
+        for number in range((epoch - 1) * of_epoch + 1, epoch * of_epoch + 1):
+            totals += step(batches, learning_rate(trainer, number, of_epoch))
+        loss, hit, images = totals.tolist()
+        if not math.isfinite(loss):
+            raise Diverged(epoch)
+        seconds += time.perf_counter() - since
+        losses.append(loss / images)
+        hits.append(hit / images)
+        if epoch in snapshots:
+            seen[epoch] = look(step, data, epoch)
+        progress(epoch / trainer.epochs, f"epoch {epoch}, loss {losses[-1]:.3f}")
+    curves = {"train_loss": np.array(losses, np.float32), "train_accuracy": np.array(hits, np.float32)}
+    last = seen[max(seen)] if seen else {}
+    if seen:
+        curves["snapshot_epoch"] = np.array(list(seen))
+        curves |= {name: np.array([found[name] for found in seen.values()], np.float32) for name in last}
+    cost = {"seconds": seconds, "images_per_s": trainer.epochs * of_epoch * step.batch / seconds}
+    return Trained(step, data, curves, last, cost)
+
+
+def tested(step: "VisionStep", data: "ResidentData", epoch: int) -> dict[str, float]:
+    """Return accuracy and loss on the test side of some data."""
     loss, hits, _ = (step.evaluate(data.test()) / data.test_count).tolist()
     if not math.isfinite(loss):
         raise Diverged(epoch)

@@ -87,10 +87,7 @@ IMAGES: dict[str, ImageSource] = {
         "Fashion-MNIST",
         CLOTHES,
         CLOTHES_FILES,
-        mirrors=(
-            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        ),
+        mirrors=("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
         elsewhere=("/usr/share/datasets/fashion-mnist",),  # the folder of Debian's package
         note="Debian's package dataset-fashion-mnist has the same images.",
     ),

@@ -119,8 +119,10 @@ class PretrainSpec:
     """Compile the model with torch.compile."""
     seed: int = 0
     """Seed of the initial weights and of the order of the text."""
-    engine: Literal["single", "ddp", "fsdp"] = "single"
-    """single: one process. Under torchrun, ddp: every process holds the whole model; fsdp: every process a shard."""
+    engine: Literal["single", "ddp", "fsdp", "tp"] = "single"
+    """single: one process. Under torchrun, ddp: every process holds the whole model; fsdp: every process a shard, each
+    with sequences of its own; tp: all processes compute the same sequences, each with some of the attention heads,
+    hidden units and tokens."""
 
     log_every: int = 10
     """Steps between lines of metrics.jsonl."""

@@ -4,15 +4,18 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from harmax.train.checkpoint import training_tensors
 from harmax.train.language.cost import flops_per_token
 from harmax.train.language.model import NextTokenLoss, build_model
 from harmax.train.language.settings import PretrainSpec
-from harmax.train.world import World, autocast, gather_no_longer, spread, whole, without_exchange
+from harmax.train.language.tensor_parallel import divide, divided_in_parts, take_joined_parts, with_joined_parts
+from harmax.train.world import World, autocast, clip_gradients, gather_no_longer, spread, whole, without_exchange
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -34,12 +37,17 @@ class LanguageStep:
 
     def __init__(self, spec: PretrainSpec, world: World, *, impl: str = "auto") -> None:
         self._spec, self._world = spec, world
-        self._micro_batches = spec.micro_batches(world.size)
+        self._micro_batches = spec.micro_batches(world.parts)
         self.model = build_model(spec)
         self.flops_per_token = flops_per_token(spec, sum(parameter.numel() for parameter in self.model.parameters()))
         self._module: nn.Module = spread(
-            NextTokenLoss(self.model, spec, impl=impl), spec, world, blocks=self.model.transformer.h
+            NextTokenLoss(self.model, spec, impl=impl),
+            spec,
+            world,
+            blocks=self.model.transformer.h,
+            divide=partial(divide, self.model),
         )
+        self._in_parts = divided_in_parts(self.model)
         self.optimizer = make_optimizer(self.model, spec, world.device)
 
     def __call__(self, batches: Batches, rate: float) -> tuple[Tensor, Tensor]:
@@ -54,17 +62,17 @@ class LanguageStep:
             group["lr"] = rate * group["factor"]
         total = torch.zeros((), dtype=torch.float64, device=world.device)
         # Engines average over processes; wanted is the sum over all tokens, divided by their number.
-        share = world.size / (spec.sequences * spec.context)
+        share = world.parts / (spec.sequences * spec.context)
         for turn in range(self._micro_batches):
             inputs_BT, targets_BT = next(batches)
             with without_exchange(self._module, last=turn == self._micro_batches - 1):
                 loss = self._sum_losses(inputs_BT, targets_BT)
                 (loss * share).backward()
             total += loss.detach()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), spec.clip or math.inf)
+        norm = clip_gradients(list(self.model.parameters()), spec.clip or math.inf)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return total, whole(norm)
+        return total, norm
 
     @torch.no_grad()
     def evaluate(self, batches: Batches) -> Tensor:
@@ -76,7 +84,21 @@ class LanguageStep:
         return total
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return views of everything that training changes."""
+        """Return views of everything that training changes, or copies where its shape is that of another engine."""
+        return dict(with_joined_parts(self._tensors(), self._in_parts))
+
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Take over the result of `tensors`, filled by a checkpoint, where it is no view."""
+        for name, tensor in self._tensors().items():
+            if tensors[name] is not tensor and isinstance(tensor, DTensor) and name.partition(".")[2] in self._in_parts:
+                take_joined_parts(tensors[name], tensor)
+
+    def weights(self) -> dict[str, Tensor]:
+        """Gather the parameters in main memory; every process must call this."""
+        gathered = ((name, whole(parameter).cpu()) for name, parameter in self.model.named_parameters())
+        return {name: tensor.flatten(-2) if name in self._in_parts else tensor for name, tensor in gathered}
+
+    def _tensors(self) -> dict[str, Tensor]:
         moments = dict(zip(MOMENTS, MOMENTS, strict=True))
         return training_tensors(dict(self.model.named_parameters()), self.optimizer, moments)
 
@@ -102,12 +124,14 @@ def parameter_groups(model: nn.Module, spec: PretrainSpec) -> list[dict[str, obj
     The centers decay where the settings say so, and have a factor of their own.
     """
     centers = model.get_parameter("lm_head.weight")
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
-    for parameter in model.parameters():
-        decays = parameter.ndim >= 2 and (spec.decay_centers or parameter is not centers)
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        is_matrix = parameter.ndim >= 2 and not name.endswith(".bias")
+        decays = is_matrix and (spec.decay_centers or parameter is not centers)
         factor = spec.center_lr if parameter is centers else 1.0
-        groups.setdefault((spec.weight_decay if decays else 0.0, factor), []).append(parameter)
-    return [{"params": own, "weight_decay": decay, "factor": factor} for (decay, factor), own in groups.items()]
+        kind = (spec.weight_decay if decays else 0.0, factor, isinstance(parameter, DTensor))  # one fused call for each
+        groups.setdefault(kind, []).append(parameter)
+    return [{"params": own, "weight_decay": decay, "factor": factor} for (decay, factor, _), own in groups.items()]
 
 
 def make_optimizer(model: nn.Module, spec: PretrainSpec, device: torch.device) -> torch.optim.AdamW:

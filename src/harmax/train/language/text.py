@@ -8,6 +8,7 @@ import numpy as np
 
 from harmax.data.text import Manifest, Shard, TokenShards, Vocabulary
 from harmax.data.text.manifest import ShardWriter
+from harmax.files import make_folder
 from harmax.train.language.settings import PretrainSpec
 from harmax.train.world import World
 
@@ -48,7 +49,7 @@ def generate_shards(folder: Path, *, vocab: int, seed: int = 0) -> None:
     """Write token shards that a small model can learn from: 80 % of tokens are a fixed successor of the one before."""
     if not 2 <= vocab <= 2**16:
         raise ValueError(f"`vocab` must lie in 2..65536 for generated tokens, got {vocab}; give a `data` folder.")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     name = hashlib.sha256(f"generated {vocab} {seed}".encode()).hexdigest()
     vocabulary = Vocabulary("generated", vocab, vocab - 1, name)
     manifest = Manifest(vocabulary, {"source": {"generated": {"vocab": vocab, "seed": seed}}}).resume(folder)

@@ -27,10 +27,11 @@ from harmax.train.language.model import IGNORED, save_model
 from harmax.train.language.schedule import learning_rate
 from harmax.train.language.settings import ALTERABLE, MEANT_BEFORE, PretrainSpec
 from harmax.train.language.step import LanguageStep
+from harmax.train.language.tensor_parallel import check_heads
 from harmax.train.language.text import open_text
 from harmax.train.loop import train
 from harmax.train.recipe import NonFiniteError, Recipe
-from harmax.train.world import World, send, whole
+from harmax.train.world import World, send
 
 if TYPE_CHECKING:
     from transformers import GPT2LMHeadModel
@@ -51,7 +52,9 @@ class LanguageRecipe(Recipe):
     """Its parameters are distributed over processes as the engine does it."""
 
     def __init__(self, spec: PretrainSpec, world: World) -> None:
-        spec.micro_batches(world.size)  # refuses what does not divide before anything is read
+        spec.micro_batches(world.parts)  # refuses what does not divide before anything is read
+        if spec.engine == "tp":
+            check_heads(spec.n_head, world.size)
         self.spec, self.world, self.steps = spec, world, spec.steps
         self.units, self.evaluate_every = spec.sequences * spec.context, spec.evaluate_every
         self._step = 0
@@ -62,8 +65,8 @@ class LanguageRecipe(Recipe):
         """Open the token shards, or generate some."""
         spec, world = self.spec, self.world
         self._train, self._val = open_text(spec, output, world)
-        batch = spec.micro_batch * world.size
-        self._loader = TokenLoader(self._train, batch, spec.context, spec.seed, rank=world.rank, world=world.size)
+        batch = spec.micro_batch * world.parts
+        self._loader = TokenLoader(self._train, batch, spec.context, spec.seed, rank=world.part, world=world.parts)
         return {"train": self._train.fingerprint, "val": self._val.fingerprint}
 
     def verify_data(self) -> None:
@@ -132,7 +135,7 @@ class LanguageRecipe(Recipe):
 
     def weights(self) -> dict[str, Tensor]:
         """Gather the parameters in main memory."""
-        return {name: whole(parameter).cpu() for name, parameter in self.model.named_parameters()}
+        return self.step.weights()
 
     def write_model(self, weights: dict[str, Tensor], folder: Path) -> None:
         """Write the GPT-2 for transformers."""
@@ -141,8 +144,8 @@ class LanguageRecipe(Recipe):
     def _read_val(self, chosen: np.ndarray) -> Iterator[tuple[Tensor, Tensor]]:
         """All processes have as many batches, as an engine may need; places beyond the last window do not count."""
         spec, world = self.spec, self.world
-        for start in range(0, len(chosen), spec.micro_batch * world.size):
-            places = start + world.rank * spec.micro_batch + np.arange(spec.micro_batch)
+        for start in range(0, len(chosen), spec.micro_batch * world.parts):
+            places = start + world.part * spec.micro_batch + np.arange(spec.micro_batch)
             tokens_BT = self._val.read_windows(chosen[np.minimum(places, len(chosen) - 1)], spec.context)
             targets_BT = np.where(places[:, None] < len(chosen), tokens_BT[:, 1:], IGNORED)
             yield send(tokens_BT[:, :-1], world.device), send(targets_BT, world.device)

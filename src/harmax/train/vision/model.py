@@ -19,6 +19,7 @@ from harmax.files import write_json
 from harmax.functional import check_softening, harmonic_logits, harmonic_loss, resolve_exponent
 from harmax.heads import HarmonicHead
 from harmax.heads.scale import check_scale
+from harmax.kernels.eager import log_probabilities, logits, softened_distance
 from harmax.train.quiet import no_progress_bars
 from harmax.train.vision.preparation import PREPARATION, Preparation, read_preparation
 from harmax.train.vision.settings import ARCHITECTURES, HEADS, VisionSpec
@@ -146,6 +147,10 @@ class HeadLoss(nn.Module):
     """The exponent of a harmonic head or the scale of a linear one. A tensor: one compiled graph serves all values."""
     scale: Tensor
     """The factor on the features of a harmonic head, a tensor likewise; see `follow_scale`."""
+    softening: Tensor
+    """The softening of a harmonic head, likewise."""
+    smoothing: Tensor
+    """The label smoothing, likewise."""
 
     def __init__(
         self, head: nn.Module, *, label_smoothing: float = 0.0, logit_scale: float = 1.0, impl: str = "auto"
@@ -155,6 +160,11 @@ class HeadLoss(nn.Module):
         sharpness = float(head.exponent) if isinstance(head, HarmonicHead) else logit_scale
         self.register_buffer("sharpness", torch.tensor(sharpness), persistent=False)
         self.register_buffer("scale", torch.ones(()), persistent=False)
+        softening = head.softening if isinstance(head, HarmonicHead) else 0.0
+        self.register_buffer("softening", torch.tensor(float(softening)), persistent=False)
+        self.register_buffer("smoothing", torch.tensor(float(label_smoothing)), persistent=False)
+        # The graphs without either are the usual ones. `eager` is the implementation that is compiled.
+        self._softens, self._smooths = (number != 0 and impl == "eager" for number in (softening, label_smoothing))
         self.follow_scale()
 
     def follow_scale(self) -> None:
@@ -169,8 +179,7 @@ class HeadLoss(nn.Module):
             loss = F.cross_entropy(z_BV, targets_B, reduction="sum", ignore_index=IGNORED)
             right = z_BV.topk(min(5, z_BV.shape[1]), dim=1).indices == targets_B[:, None]
             return loss, torch.stack([right[:, 0].sum(), right.sum()])
-        smoothing = self.label_smoothing
-        if isinstance(self.head, HarmonicHead):
+        if isinstance(self.head, HarmonicHead) and not (self._softens or self._smooths):
             loss, _, hit_B = harmonic_loss(
                 x_BD * self.scale,
                 self.head.weight,
@@ -178,13 +187,19 @@ class HeadLoss(nn.Module):
                 exponent=self._exponent(self.head),
                 softening=self.head.softening,
                 reduction="sum",
-                label_smoothing=smoothing,
+                label_smoothing=self.label_smoothing,
                 impl=self.impl,
                 return_stats=True,
             )
+        elif isinstance(self.head, HarmonicHead):
+            log_p_BV, top_B = log_probabilities(self._softened(self.head, x_BD), self.sharpness)
+            loss, hit_B = _smoothed_loss(log_p_BV, targets_B, self.smoothing), top_B == targets_B
         else:
             z_BV = self.logits(x_BD)
-            loss = F.cross_entropy(z_BV, targets_B, reduction="sum", label_smoothing=smoothing)
+            if self._smooths:
+                loss = _smoothed_loss(z_BV.log_softmax(1), targets_B, self.smoothing)
+            else:
+                loss = F.cross_entropy(z_BV, targets_B, reduction="sum", label_smoothing=self.label_smoothing)
             hit_B = z_BV.detach().argmax(1) == targets_B
         return loss, hit_B.sum()[None]
 
@@ -192,14 +207,27 @@ class HeadLoss(nn.Module):
         """Return the logits of features, (B, V), float32."""
         head = self.head
         if isinstance(head, HarmonicHead):
+            if self._softens:
+                return logits(self._softened(head, x_BD), self.sharpness)
             settings: Any = {"exponent": self._exponent(head), "softening": head.softening}
             return harmonic_logits(x_BD * self.scale, head.weight, **settings)
         z_BV: Tensor = head(x_BD)
         return self.sharpness * z_BV.float()
 
+    def _softened(self, head: HarmonicHead, x_BD: Tensor) -> Tensor:
+        """Squared distances plus the softening, which is a tensor where a number would be part of a compiled graph."""
+        return softened_distance((x_BD * self.scale).float(), head.weight.float(), self.softening)
+
     def _exponent(self, head: HarmonicHead) -> float | Tensor:
         # A number would be part of a compiled graph; with a tensor one graph serves every exponent.
         return self.sharpness if self.impl == "eager" else head.exponent
+
+
+def _smoothed_loss(log_p_BV: Tensor, targets_B: Tensor, smoothing: Tensor) -> Tensor:
+    """Sum the cross-entropy with label smoothing, whose share is a tensor here."""
+    kept_B1 = (targets_B != IGNORED)[:, None]
+    even = -log_p_BV.masked_fill(~kept_B1, 0.0).sum() / log_p_BV.shape[1]
+    return (1 - smoothing) * F.nll_loss(log_p_BV, targets_B, reduction="sum", ignore_index=IGNORED) + smoothing * even
 
 
 class ClassificationLoss(nn.Module):

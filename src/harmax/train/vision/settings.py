@@ -8,7 +8,14 @@ from typing import Any, Literal
 from harmax.errors import unknown
 from harmax.functional import check_softening, resolve_exponent
 from harmax.heads.scale import check_scale
-from harmax.train.checks import check_least, check_logit_scale, check_not_negative, count_micro_batches, known_scale
+from harmax.train.checks import (
+    check_least,
+    check_logit_scale,
+    check_not_negative,
+    check_positive,
+    count_micro_batches,
+    known_scale,
+)
 
 HEADS = ("harmonic", "linear")
 STARTS = ("linear", "means")
@@ -40,10 +47,10 @@ FREE = (
 )
 
 # What checkpoints mean that were written before the field existed.
-MEANT_BEFORE = {"scale": 1.0}
+MEANT_BEFORE = {"scale": 1.0, "center_lr": 1.0, "center_decay": None}
 
 # Fields that --change-schedule may alter when resuming.
-ALTERABLE = ("lr", "schedule", "milestones", "warmup", "weight_decay")
+ALTERABLE = ("lr", "schedule", "milestones", "warmup", "weight_decay", "center_lr", "center_decay")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +126,10 @@ class VisionSpec:
     """Let weight decay also act on biases and BatchNorm parameters."""
     decay_centers: bool = True
     """Let weight decay also act on the head's matrix."""
+    center_lr: float = 1.0
+    """Factor on the learning rate of the head: of its matrix and of its bias, if it has one."""
+    center_decay: float | None = None
+    """Weight decay of the head's matrix. Default: `weight_decay`."""
     label_smoothing: float = 0.0
     """Share of the target that is spread evenly over all classes."""
 
@@ -155,6 +166,14 @@ class VisionSpec:
         least = {"image_size": 8, "padding": 0, "epochs": 1, "batch": 1, "micro_batch": 1, "workers": 0, "seed": 0}
         check_least(self, {**least, "cutout": 0, "log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "keep": 1})
         check_not_negative(self, "weight_decay", "momentum", "warmup")
+        check_positive(self, "center_lr")
+        if self.center_decay is not None:
+            check_not_negative(self, "center_decay")
+            if not self.decay_centers:
+                raise ValueError(
+                    f"`center_decay` must be left out where `decay_centers` is off, got {self.center_decay}; give one "
+                    "of them."
+                )
         if not 0 < self.lr < math.inf:
             raise ValueError(f"`lr` must be a positive, finite number, got {self.lr}; 0.1 is usual for 256 images.")
         if self.warmup >= self.epochs:

@@ -70,8 +70,8 @@ class VisionStep:
         self.optimizer = torch.optim.SGD(
             groups, lr=spec.lr, momentum=spec.momentum, nesterov=spec.nesterov, fused=on_gpu
         )
-        # On the device, where a recorded step finds it.
-        self._rate = torch.zeros((), device=world.device) if on_gpu else None
+        # On the device, where a recorded step finds them.
+        self._rates = [torch.zeros((), device=world.device) for _ in groups] if on_gpu else None
         waits = spec.head == "harmonic" and taken not in NEVER_WAITS
         self.records = spec.record and spec.compile and spec.engine == "single" and on_gpu and not waits
         self._recording = Recording(self._micro_batches, world.device) if self.records else None
@@ -83,10 +83,9 @@ class VisionStep:
             batches: prepared images (B, C, H, W) and targets (B,) on the device; a step takes as many as it needs.
             rate: the learning rate.
         """
-        if self._rate is not None:
-            self._rate.fill_(rate)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate if self._rate is None else self._rate
+        for place, group in enumerate(self.optimizer.param_groups):
+            own = rate * group["factor"]
+            group["lr"] = own if self._rates is None else self._rates[place].fill_(own)
         return self._update(batches) if self._recording is None else self._recording(self._update, batches)
 
     def _update(self, batches: Batches) -> Tensor:
@@ -198,6 +197,9 @@ class VisionStep:
         moments = {"momentum": MOMENTUM} if self._spec.momentum else {}
         return training_tensors(self.model.state_dict(keep_vars=True), self.optimizer, moments)
 
+    def take(self, tensors: dict[str, Tensor]) -> None:
+        """Do nothing: `tensors` returns views."""
+
     def make_moments(self, step: int) -> None:
         """Give SGD the momentum that it makes itself at its first step; without momentum there is none."""
         for parameter in self.model.parameters() if self._spec.momentum else ():
@@ -224,12 +226,16 @@ def choose_impl(spec: VisionSpec, classes: int, device: torch.device) -> str:
 
 
 def parameter_groups(model: nn.Module, spec: VisionSpec) -> list[dict[str, Any]]:
-    """Split the parameters into those that decay and those that the settings exclude."""
-    centers = model.get_parameter("classifier.1.weight")
-    decayed: list[nn.Parameter] = []
-    others: list[nn.Parameter] = []
+    """Split the parameters by their weight decay, and by the factor on the learning rate, which the head has."""
+    head = model.get_submodule("classifier.1")
+    of_head, centers = {id(parameter) for parameter in head.parameters()}, head.weight
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
-        decays = spec.decay_centers if parameter is centers else parameter.ndim > 1 or spec.decay_norms
-        (decayed if decays else others).append(parameter)
-    groups = [{"params": decayed, "weight_decay": spec.weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return [group for group in groups if group["params"]]
+        if parameter is centers:
+            decay = spec.weight_decay if spec.center_decay is None else spec.center_decay
+            decays = spec.decay_centers
+        else:
+            decay, decays = spec.weight_decay, parameter.ndim > 1 or spec.decay_norms
+        factor = spec.center_lr if id(parameter) in of_head else 1.0
+        groups.setdefault((decay if decays else 0.0, factor), []).append(parameter)
+    return [{"params": own, "weight_decay": decay, "factor": factor} for (decay, factor), own in groups.items()]

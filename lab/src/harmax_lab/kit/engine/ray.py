@@ -6,7 +6,8 @@
 A task gets one GPU and its share of the cores, or one core. A group of cells is one task, or several if the experiment
 says how it may be split (`Work.pieces`). Tasks send their results to this process, and only this process writes
 to the run's folder. So machines need nothing in common but an installed harmax. If they also share the run's folder, a
-task finds the partial state of an earlier one. If not, partial state stays on the machine that wrote it.
+task finds the partial state of an earlier one. If not, partial state stays on the machine that wrote it. The unfinished
+cells of a machine that is lost begin again on another one. The run needs the machine that it was started on.
 """
 
 import contextlib
@@ -17,6 +18,7 @@ import queue
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
@@ -28,6 +30,7 @@ from harmax_lab.kit.experiment import Context, Work
 
 REPORT_EVERY = 0.5  # seconds between two progress reports of a task
 PATIENCE = 20.0  # seconds without a message from any task, after which the user is told
+LOSSES = 3  # machines that one part may lose before it counts as their end
 
 
 class ClusterError(OSError):
@@ -95,6 +98,10 @@ class _Tasks(Generic[C]):
         self.active: dict[Any, Part[C]] = {}
         self._bystanders: set[Any] = set()
         """Tasks that were there when another one was ended by force: Ray may have given them the same process."""
+        self._nodes: dict[Any, str] = {}
+        """The machine of each task, once it has begun."""
+        self._losses: Counter[Any] = Counter()
+        """How many machines were lost with each part."""
 
     def begin(self, part: Part[C]) -> None:
         """Give a part to Ray."""
@@ -122,7 +129,7 @@ class _Tasks(Generic[C]):
             return
         except ray.exceptions.RayError as error:  # its process is gone
             del self.active[stream]
-            if stream in self._bystanders and isinstance(error, ray.exceptions.WorkerCrashedError):
+            if self._is_innocent(stream, part, error):
                 self.begin(part)
             else:
                 part.fail(traceback.format_exc())
@@ -137,6 +144,9 @@ class _Tasks(Generic[C]):
                 self._bystanders.update(self.active)
                 ray.cancel(stream, force=True)
             return
+        if kind == "node":
+            self._nodes[stream] = content[0]
+            return
         handlers: dict[str, Callable[..., None]] = {
             "environment": part.ledger.run.add_environment,
             "progress": part.report,
@@ -146,6 +156,29 @@ class _Tasks(Generic[C]):
         handlers[kind](*content)
         if kind in ("failed", "done"):
             del self.active[stream]
+
+    def _is_innocent(self, stream: Any, part: Part[C], error: Exception) -> bool:
+        """Whether a task ended for a reason that is not its own, so that what is left of its part can begin again."""
+        import ray
+
+        if stream in self._bystanders and isinstance(error, ray.exceptions.WorkerCrashedError):
+            return True
+        if not isinstance(error, (ray.exceptions.NodeDiedError, ray.exceptions.ObjectLostError)) and self._stands(
+            stream
+        ):
+            return False
+        self._losses[part] += 1
+        if self._losses[part] > LOSSES:
+            return False
+        part.report(part.fraction, "a machine is lost; its cells begin again on another one")
+        return True
+
+    def _stands(self, stream: Any) -> bool:
+        """Whether the machine of a task is still there. Ray takes some seconds to notice that one is not."""
+        import ray
+
+        node = self._nodes.get(stream)
+        return node is None or any(one["NodeID"] == node and one["Alive"] for one in ray.nodes())
 
     def stop(self) -> None:
         """Take the messages that have arrived, and end all tasks."""
@@ -218,6 +251,7 @@ def _run_task(
     def compute() -> None:
         seconds = Stopwatch()
         try:
+            messages.put(("node", ray.get_runtime_context().get_node_id()))
             messages.put(("environment", environment(device)))
             for cell, result in work.run_cells(spec, cells, Context(scratch, device, report)):
                 # Pickled here, so that an error counts as one of the experiment.

@@ -1,0 +1,142 @@
+"""Drawn calls of `harmonic_loss`, with all its options, against a float64 brute force."""
+
+# B rows, D features, V classes
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harmax import LossOptions, harmonic_loss
+from oracle import GRADIENT_UNIT, UNIT, Oracle, brute_force
+
+EXPONENTS = (0.5, 1.0, 2.0, 3.75, 9.0, 28.0, 300.0, 2048.0)
+SMALLEST = {torch.float16: 1e-7}
+"""Below it float32 or float16 probabilities underflow; 1e-36 for all other types."""
+Problem = tuple[Tensor, Tensor, Tensor, dict[str, Any]]
+
+
+def draw(seed: int, dtypes: Sequence[torch.dtype] = tuple(UNIT), *, probabilities: bool = True) -> Problem:
+    """Return input (B, D), centers (V, D), target, and options of a call."""
+    choose, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    rows, features, classes = choose.randint(1, 9), choose.randint(1, 40), choose.randint(1, 30)
+    dtype = choose.choice(dtypes)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
+    w = torch.randn(classes, features, generator=generator, dtype=torch.float64)
+    if dtype != torch.float16:
+        for row in range(choose.randint(0, rows)):  # so many rows lie close to a center, right or wrong
+            x[row] = w[choose.randrange(classes)] + 10.0 ** -choose.randint(1, 5) * x[row]
+        shift, scale = choose.choice((0.0, 0.0, 10.0)), 2.0 ** choose.choice((0, 0, 0, -20, 20))
+        x, w = (x + shift) * scale, (w + shift) * scale
+    options: dict[str, Any] = {
+        "exponent": choose.choice(EXPONENTS),
+        "softening": choose.choice((0.0, 0.0, 0.3)),
+        "reduction": choose.choice(("mean", "sum", "none")),
+        "label_smoothing": choose.choice((0.0, 0.0, 0.1, 1.0)),
+    }
+    if choose.random() < 0.5:
+        options["weight"] = torch.rand(classes, generator=generator, dtype=wide) + 0.1
+    target = torch.randint(classes, (rows,), generator=generator)
+    if probabilities and choose.random() < 0.3:
+        target = torch.rand(rows, classes, generator=generator, dtype=wide)
+        target = target / target.sum(-1, keepdim=True)
+    elif rows > 1 and choose.random() < 0.5:
+        options["ignore_index"] = choose.choice((-100, -1))
+        target[0] = options["ignore_index"]
+    if choose.random() < 0.5:
+        options["prior"] = _prior(choose, generator, target, options, wide, classes)
+    return x.to(dtype), w.to(dtype), target, options
+
+
+def _prior(
+    choose: random.Random, generator: torch.Generator, target: Tensor, options: dict[str, Any], wide: Any, classes: int
+) -> Tensor:
+    """Return log-weights, weak or strong, that may leave out classes that are no target."""
+    prior = choose.choice((0.1, 3.0, 30.0, 300.0)) * torch.randn(classes, generator=generator, dtype=wide)
+    if choose.random() < 0.5 and not options["label_smoothing"] and not target.is_floating_point():
+        left_out = torch.rand(classes, generator=generator) < 0.3
+        left_out[target.clamp(min=0)] = False
+        if not left_out.all():
+            prior[left_out] = -torch.inf
+    return prior
+
+
+def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", chunk_rows: int = 4) -> str | None:
+    """Return how a call differs from the oracle by more than its rounding allows, or None."""
+    x, w, target, options = problem
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    number = torch.tensor(options["exponent"], dtype=wide)
+    x, w, exponent = (v.to(device).detach().clone().requires_grad_() for v in (x, w, number))
+    prior = options.get("prior")
+    prior = None if prior is None else prior.to(device).detach().clone().requires_grad_()
+    given = {
+        **{key: value.to(device) if isinstance(value, Tensor) else value for key, value in options.items()},
+        "exponent": exponent,
+        "prior": prior,
+    }
+    loss = harmonic_loss(x, w, target.to(device), impl=impl, options=LossOptions(chunk_rows=chunk_rows), **given)
+    asked = (x, w, exponent) if prior is None else (x, w, exponent, prior)
+    dx, dw, dn, *dp = (g.cpu() for g in torch.autograd.grad(loss.sum(), asked))
+    unit, gradient_unit = UNIT[x.dtype], GRADIENT_UNIT[x.dtype]
+    smallest = SMALLEST.get(x.dtype, 1e-36)
+    slack = want.slack if options["reduction"] == "none" else want.slack.sum()
+    kept = options["prior"][options["prior"] > -torch.inf] if prior is not None else torch.zeros(1)
+    relative = 4 * unit * (1 + options["exponent"] + kept.abs().max().item()) + want.rounding
+    checks = [
+        ("loss", loss.detach().cpu(), want.loss, unit * slack + len(x) * want.rounding),
+        ("input's gradient", dx, want.dx, relative * want.dx_slack[:, None] + gradient_unit * want.dx.abs() + smallest),
+        (
+            "centers' gradient",
+            dw,
+            want.dw,
+            relative * want.dw_slack[:, None] + gradient_unit * want.dw.abs() + smallest,
+        ),
+        # An error of one unit in a distance moves its logarithm by one unit, however small the logarithm is.
+        (
+            "exponent's gradient",
+            dn,
+            want.dexponent,
+            relative * want.dexponent_slack + unit * want.dprior_slack.sum() + 1e-36,
+        ),
+        *(("prior's gradient", one, want.dprior, relative * want.dprior_slack + 1e-36) for one in dp),
+    ]
+    for name, got, right, bound in checks:
+        reachable = right.abs() < torch.finfo(got.dtype).max / 2
+        off = ((got.double() - right).abs() - bound)[reachable]
+        if off.numel() and not (off <= 0).all():
+            return (
+                f"{impl}: {name} is off by {off.max().item():.3g} beyond its tolerance ({x.dtype}, {_short(options)})"
+            )
+    return None
+
+
+def _short(options: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={'...' if isinstance(value, Tensor) else value}" for key, value in options.items())
+
+
+def case(seed: int, impls: Sequence[str], device: str = "cpu", **choices: Any) -> str | None:
+    """Compare each implementation with the oracle on the problem of a seed."""
+    problem = draw(seed, **choices)
+    x, w, target, options = problem
+    # An exact hit has no finite value to compare with; the tests compare hits with mpmath.
+    if (x.double()[:, None] - w.double()).square().sum(-1).min() == 0:
+        return None
+    want = brute_force(x, w, target, **options)
+    found = [difference(impl, problem, want, device, 1 + seed % 5) for impl in impls]
+    return "; ".join(words for words in found if words) or None
+
+
+def use_triton_interpreter() -> None:
+    """Let Triton's kernels run on the CPU; only before Triton is imported."""
+    os.environ["TRITON_INTERPRET"] = "1"
+
+
+SINGLE = {"dtypes": (torch.float32, torch.bfloat16, torch.float16), "probabilities": False}
+on_cpu: Callable[[int], str | None] = partial(case, impls=("eager", "chunked"))
+in_triton: Callable[[int], str | None] = partial(case, impls=("triton",), **SINGLE)
+on_gpu: Callable[[int], str | None] = partial(case, impls=("triton", "chunked", "eager"), device="cuda", **SINGLE)

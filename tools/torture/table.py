@@ -1,0 +1,97 @@
+"""The table of trials: which seeds were tried, and what failed."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harmax.files import from_json, to_json
+
+
+class Trial(NamedTuple):
+    """One kind of trial."""
+
+    case: Callable[[int], str | None]
+    """Runs the case of a seed; returns what failed, or None if everything held."""
+    about: str
+    calls: int = 1
+    """What one case counts for."""
+    batch: int = 1
+    """Cases per line of the table."""
+    prepare: Callable[[], None] = lambda: None
+    """Is called once before the first case."""
+
+
+class Line(NamedTuple):
+    """Cases with consecutive seeds."""
+
+    trial: str
+    seed: int
+    cases: int
+    tried: int
+    failed: dict[str, str]
+    """What failed, by seed."""
+
+
+class Tally(NamedTuple):
+    """All lines of one trial, added up."""
+
+    tried: int
+    failed: dict[str, str]
+
+    @property
+    def held(self) -> int:
+        """How many held."""
+        return self.tried - len(self.failed)
+
+
+def read(path: Path) -> list[Line]:
+    """Return the lines of a table; a line that a kill cut short is left out."""
+    if not path.exists():
+        return []
+    whole = path.read_text().rpartition("\n")[0]
+    return [Line(**from_json(line)) for line in whole.splitlines()]
+
+
+def append(path: Path, line: Line) -> None:
+    """Add a line to a table."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a") as file:
+        file.write("\n" * cut + to_json(line._asdict()) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def next_seed(lines: Iterable[Line], trial: str) -> int:
+    """Return the first seed after all that were tried."""
+    return max((line.seed + line.cases for line in lines if line.trial == trial), default=0)
+
+
+def tally(lines: Iterable[Line]) -> dict[str, Tally]:
+    """Add up the lines of each trial. A seed that was repeated counts once, with its last outcome."""
+    seen: dict[str, dict[int, tuple[int, str | None]]] = {}
+    for line in lines:
+        own = seen.setdefault(line.trial, {})
+        for seed in range(line.seed, line.seed + line.cases):
+            own[seed] = line.tried // line.cases, line.failed.get(str(seed))
+    return {
+        name: Tally(
+            sum(calls for calls, _ in own.values()), {str(seed): words for seed, (_, words) in own.items() if words}
+        )
+        for name, own in seen.items()
+    }
+
+
+def as_text(tallies: dict[str, Tally], trials: dict[str, Any]) -> str:
+    """Return the table that is printed: tried, held, failed, and how to repeat each failure."""
+    rows = [f"{'trial':<16}{'tried':>12}{'held':>12}{'failed':>8}"]
+    rows += [
+        f"{name:<16}{one.tried:>12,}{one.held:>12,}{len(one.failed):>8,}"
+        for name in trials
+        if (one := tallies.get(name))
+    ]
+    for name, one in tallies.items():
+        for seed, words in one.failed.items():
+            rows += ["", f"{name}, seed {seed}: {words}", f"  repeat: make torture TRIALS={name} SEED={seed} COUNT=1"]
+    return "\n".join(rows)
