@@ -52,7 +52,7 @@ def test_numbers_are_uniform(seed: int) -> None:
     assert (shares - 0.5).abs().max() < 5 * 0.5 / COUNT**0.5
 
 
-NEIGHBOURS: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
+NEIGHBORS: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
     "indices": lambda seed: (stream(seed, 0)[:-1], stream(seed, 0)[1:]),
     "seeds": lambda seed: (stream(seed, 0), stream(seed + 1, 0)),
     "steps": lambda seed: (stream(seed, 1, 7), stream(seed, 1, 8)),
@@ -63,9 +63,9 @@ NEIGHBOURS: dict[str, Callable[[int], tuple[Tensor, Tensor]]] = {
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])
-@pytest.mark.parametrize("which", NEIGHBOURS)
+@pytest.mark.parametrize("which", NEIGHBORS)
 def test_neighbors_have_nothing_to_do_with_each_other(which: str, seed: int) -> None:
-    one, other = NEIGHBOURS[which](seed)
+    one, other = NEIGHBORS[which](seed)
     assert abs(correlation(one, other)) < 5 / len(one) ** 0.5
     # Nor has what is dropped: of entries that both drop at 0.1 there are a hundredth.
     both = float(((one < 0.1) & (other < 0.1)).double().mean())

@@ -46,16 +46,16 @@ def _print_anywhere() -> None:
 
 
 def _read(words: list[str]) -> Any:
+    verbs = all_verbs()
+    if words and words[0] in LAB_VERBS and words[0] not in verbs:
+        raise UsageError(f"`harmax {words[0]}` needs harmax-lab, which is not installed; run pip install harmax-lab.")
     with needs("cli"):
         import rich  # noqa: F401  (used only later, but a missing package should be reported before the work)
         import tyro
 
     config = (tyro.conf.FlagCreatePairsOff,)
-    verbs = all_verbs()
     if words and words[0] in verbs:
         return tyro.cli(load_verb(verbs[words[0]][0]), prog=f"harmax {words[0]}", args=words[1:], config=config)
-    if words and words[0] in LAB_VERBS:
-        raise UsageError(f"`harmax {words[0]}` needs harmax-lab, which is not installed; run pip install harmax-lab.")
     # This prints help, an error, or a completion script for a shell. Only the script needs the flags of every verb.
     completes = any(word.startswith("--tyro-") for word in words)
     known = {name: load_verb(place) if completes else _described(text) for name, (place, text) in verbs.items()}

@@ -20,7 +20,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("harmax.cli.doctor:Doctor", "Report what is installed, what is missing and how to get it."),
 }
 
-LAB_VERBS = ("list", "run", "reproduce", "report", "search", "analyze")
+LAB_VERBS = ("list", "run", "reproduce", "search", "watch", "analyze", "report")
 """What harmax-lab adds: without it, these say what to install."""
 
 

@@ -29,7 +29,7 @@ from harmax_lab.vision.one_layer import BIASED, HARMONIC, HEADS, PROTOCOLS, OneL
 STACK = 5
 """Seeds that are trained together, whatever the number of cores: their batches fit into a core's own cache."""
 
-CANCELLED = 1e-6
+CANCELED = 1e-6
 """Share of |x|^2 + |w|^2 below which |x|^2 + |w|^2 - 2 x.w is nothing but rounding."""
 
 
@@ -71,7 +71,7 @@ def as_data(images: Images) -> Data:
 
 
 def closest(x_ND: Tensor, w_VD: Tensor) -> float:
-    """Return the least squared distance of a row to a center over |x|^2 + |w|^2: it should be far above CANCELLED."""
+    """Return the least squared distance of a row to a center over |x|^2 + |w|^2: it should be far above CANCELED."""
     norms_NV = x_ND.square().sum(1)[:, None] + w_VD.square().sum(1)
     return float((squared_distance(x_ND, w_VD) / norms_NV).min())
 
@@ -120,7 +120,7 @@ def scores(batch: Batch, layer: Layer, exponent: float, softening: float) -> tup
     harmonic, biased = HEADS.index(HARMONIC), HEADS.index(BIASED)
     w_SVD = w_SAVD[:, harmonic]
     norms_SVB = batch.norm_SB[:, None] + torch.linalg.vecdot(w_SVD, w_SVD)[..., None]
-    s_SVB = torch.maximum(norms_SVB - 2 * z_SAVB[:, harmonic], CANCELLED * norms_SVB).add_(softening)
+    s_SVB = torch.maximum(norms_SVB - 2 * z_SAVB[:, harmonic], CANCELED * norms_SVB).add_(softening)
     z_SAVB[:, harmonic] = s_SVB.log().mul_(-exponent / 2)
     z_SAVB[:, biased] += layer.bias_SV[..., None]
     return z_SAVB, s_SVB

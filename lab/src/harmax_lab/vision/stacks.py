@@ -19,7 +19,7 @@ from torch import Tensor
 
 from harmax.functional import harmonic_logits
 from harmax_lab.ensemble.rows import descend, orders, streams
-from harmax_lab.vision.mnist_training import CANCELLED, Data, losses_of
+from harmax_lab.vision.mnist_training import CANCELED, Data, losses_of
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, ImageSpec
 
 STACK = 5
@@ -142,7 +142,7 @@ def stack_logits(network: Network, formula: Formula, x_SBD: Tensor) -> Tensor:
     where = formula.harmonic
     w_SHVF, h_SHFB = w_SAVF[:, where], h_SAFB[:, where]
     norms_SHVB = h_SHFB.square().sum(2, keepdim=True) + w_SHVF.square().sum(3, keepdim=True)
-    s_SHVB = torch.maximum(norms_SHVB - 2 * z_SAVB[:, where], CANCELLED * norms_SHVB)
+    s_SHVB = torch.maximum(norms_SHVB - 2 * z_SAVB[:, where], CANCELED * norms_SHVB)
     harmonic_SHVB = s_SHVB.log() * (-formula.exponent_A / 2)[:, None, None]
     return torch.cat([harmonic_SHVB, linear_SAVB[:, where.stop :]], 1)
 
