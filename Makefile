@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup test test-jax test-tools test-browser torture explorer check reproduce bench docs clean
+.PHONY: setup test test-jax test-tools test-walks test-browser torture explorer site check reproduce bench docs clean
 
 setup: .venv/ready
 
@@ -16,12 +16,16 @@ setup: .venv/ready
 
 # A process a core, with one thread each: most tests are too small for more.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu and not browser and not jax' --numprocesses auto --dist worksteal --quiet
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu and not browser and not jax and not walk' --numprocesses auto --dist worksteal --quiet
 
 # The loss in JAX against float64 and against torch, and split over devices: two minutes of one core, most of them for
 # XLA, which compiles a function for every shape. `make test` has its doctests, its errors and its part of the guide.
 test-jax: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/jax src/harmax/jax --numprocesses auto --dist worksteal --quiet
+
+# Every command of docs/first_hour, each page from a clone of what is committed here. Takes about half an hour.
+test-walks: setup
+	$(BIN)/python -m pytest tests/test_first_hour.py -m walk --quiet
 
 # With the libraries that train, adapt, quantize and serve models; `make test` skips what needs them.
 test-tools: .venv/tools
@@ -44,7 +48,7 @@ check: setup
 	$(BIN)/lint-imports
 
 # In a real browser. Node brings axe-core, which looks for what people with disabilities could not use.
-test-browser: .venv/browser
+test-browser: .venv/browser site
 	$(BIN)/python -m pytest tests/browser -m browser --quiet
 
 .venv/browser: .venv/ready
@@ -65,6 +69,14 @@ explorer:
 	@command -v npm > /dev/null || { echo 'make explorer needs Node 20 or newer and npm; install them from nodejs.org'; exit 1; }
 	npm install --no-save --no-fund --no-audit --silent --prefix site
 	npm run --prefix site --silent build
+
+# Static pages in build/site, from the repository's own Markdown. Examples are executed again only after a change.
+site: .venv/site
+	$(BIN)/python docs/make_site.py
+
+.venv/site: .venv/ready
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[site]'
+	@touch $@
 
 reproduce: setup
 	$(BIN)/harmax reproduce

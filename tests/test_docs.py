@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs/first_hour").glob("*.md"),
     *(ROOT / "lab").glob("**/*.md"),
     *(ROOT / "benchmarks").glob("**/*.md"),
 ]

@@ -1,0 +1,1 @@
+"""The site: the repository's own pages, the gallery and the explorer as static HTML (`make site`)."""
