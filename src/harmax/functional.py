@@ -385,7 +385,7 @@ def harmonic_loss(
     if is_distributed(input, linear_weight, target, exponent, weight, prior):
         place = place_of(input, linear_weight, "linear_weight")
         input, linear_weight = place.rows(input), place.centers(linear_weight)
-        exponent, weight = place.number(exponent), place.whole(weight)
+        exponent, weight = place.number(exponent), None if weight is None else place.whole(weight)
     x_BD, w_VD = checked_matrices(input, linear_weight, "linear_weight", widen=False, classes=classes)
     check_exponent_device(exponent, "input", input)
     if not hasattr(ignore_index, "__index__"):

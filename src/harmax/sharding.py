@@ -96,14 +96,14 @@ class Place(NamedTuple):
             )
         return local
 
-    def whole(self, tensor: Tensor | None) -> Tensor | None:
+    def whole(self, tensor: Tensor) -> Tensor:
         """Return a tensor that all ranks need whole and that gets no gradient."""
         if not is_distributed(tensor):
             return tensor
-        full: Tensor = tensor.detach().full_tensor()  # type: ignore[union-attr]
+        full: Tensor = tensor.detach().full_tensor()  # type: ignore[attr-defined]
         return full
 
-    def target(self, target: Tensor, own: int) -> Tensor | None:
+    def target(self, target: Tensor, own: int) -> Tensor:
         """Return the targets: indices of all classes, or probabilities of all or of this rank's classes."""
         if self.group is not None and is_distributed(target) and target.is_floating_point():
             from torch.distributed.tensor import Shard
@@ -118,7 +118,7 @@ class Place(NamedTuple):
         """Return this rank's columns, (..., V), as a part of the matrix of all classes."""
         from torch.distributed.tensor import DTensor, Replicate, Shard
 
-        shape = (*columns.shape[:-1], self.classes)
+        shape = torch.Size((*columns.shape[:-1], self.classes))
         if counts == _even_counts(self.classes, len(counts)):
             stride = torch.empty(shape, device="meta").stride()
             placements = [Shard(columns.ndim - 1)]
@@ -226,7 +226,7 @@ def first_rows(tensor: Tensor, rows: int) -> Tensor:
 
     share = -(-len(tensor) // mesh.size())
     left = max(0, rows - share * mesh.get_local_rank())
-    shape, local = (rows, *tensor.shape[1:]), tensor.to_local()  # type: ignore[attr-defined]
+    shape, local = torch.Size((rows, *tensor.shape[1:])), tensor.to_local()  # type: ignore[attr-defined]
     return DTensor.from_local(local[:left], mesh, placements, run_check=False, shape=shape, stride=tensor.stride())
 
 

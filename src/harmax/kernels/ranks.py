@@ -42,7 +42,8 @@ class Ranks:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._group = dist.distributed_c10d._resolve_process_group(name)
+        resolve: Any = dist.distributed_c10d._resolve_process_group  # its parameter's type is not in every release
+        self._group = resolve(name)
         self.rank, self.size = dist.get_rank(self._group), dist.get_world_size(self._group)
 
     def least(self, values: Tensor) -> Tensor:

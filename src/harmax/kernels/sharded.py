@@ -75,8 +75,8 @@ class ShardedSweep(Sweep):
         if self.is_empty:
             share_V = torch.zeros_like(self.w_norm_V)
         if not self.indexed:
-            dense_CV = problem.target[rows] * (1 - smoothing) + smoothing / shares.classes
-            return Targets(None, None, dense_CV.new_zeros(len(dense_CV)), dense_CV * share_V)
+            smooth_CV = problem.target[rows] * (1 - smoothing) + smoothing / shares.classes
+            return Targets(None, None, smooth_CV.new_zeros(len(smooth_CV)), smooth_CV * share_V)
         target_C = problem.target[rows]
         kept_C = target_C != problem.ignore_index
         elsewhere_C = ~(kept_C & (target_C >= shares.own.start) & (target_C < shares.own.stop))
