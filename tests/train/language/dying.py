@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def train(root: Path, engine: str, seed: int) -> None:
 
 if __name__ == "__main__":
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))  # of 30 minutes, should the processes not meet
     for name in ENGINES:
         train(folder, name, number)
         pretrain(spec(engine=name), folder / f"undisturbed-{name}", device="cpu")
