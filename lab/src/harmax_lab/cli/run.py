@@ -14,9 +14,9 @@ from harmax_lab.cli.progress import ShowProgress
 from harmax_lab.experiments import EXPERIMENTS, all_experiments, find_experiment, run
 from harmax_lab.kit.claims import verdict_words
 from harmax_lab.kit.engine import ENGINES, device_for, matching
-from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import Run
 from harmax_lab.kit.variants import changes_of, in_words, parse_changes
+from harmax_lab.report import write_report
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from harmax.cli.verbs import load_verb
 from harmax.environment import choose_device
 from harmax.errors import MissingExtraError, unknown
 from harmax_lab.kit.rules import Choice
-from harmax_lab.kit.search import Search as Plan
-from harmax_lab.kit.search import Trial, best, choices, chosen
+from harmax_lab.search.plan import Search as Plan
+from harmax_lab.search.plan import Trial, best, choices, chosen
 
 if TYPE_CHECKING:
     from harmax_lab.kit.tables import Table
@@ -57,8 +57,8 @@ class Search:
 
     def __call__(self) -> int:
         """Search, and print the best runs; or make the final runs, and print how the families compare."""
-        from harmax_lab.kit.finals import final_table, finals_path, run_finals, winners
-        from harmax_lab.kit.trials import run_search, turns
+        from harmax_lab.search.finals import final_table, finals_path, run_finals, winners
+        from harmax_lab.search.trials import run_search, turns
 
         with checking_usage():
             own = self._own_options()

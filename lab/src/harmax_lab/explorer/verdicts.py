@@ -14,9 +14,9 @@ from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.claims import Claim, said_and_rule, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import ROWS
-from harmax_lab.kit.report.shipped import published_folder
 from harmax_lab.kit.store import Run
 from harmax_lab.paper import SENTENCES
+from harmax_lab.report.shipped import published_folder
 
 REPOSITORY = "https://github.com/harmax/harmax/tree/main/lab/results"
 PUBLISHED = "published runs"

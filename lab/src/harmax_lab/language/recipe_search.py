@@ -21,9 +21,9 @@ import numpy as np
 from harmax.data.text import Manifest, Shard, TokenShards
 from harmax.data.text.manifest import TOKEN, ShardWriter
 from harmax.train.language.text import generate_shards
-from harmax_lab.kit.finals import FINAL
-from harmax_lab.kit.search import DIVERGED, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.language.pretraining import TrainingSpec, pretrain_spec, unpacked_corpus
+from harmax_lab.search.finals import FINAL
+from harmax_lab.search.plan import DIVERGED, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 
 HELD_OUT = 1_000_000
 """Training tokens that judge the runs of the search."""

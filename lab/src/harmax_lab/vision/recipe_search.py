@@ -22,8 +22,8 @@ from harmax.data.images import Images
 from harmax.errors import unknown
 from harmax.train.vision import VisionSpec
 from harmax.train.vision.settings import GENERATED
-from harmax_lab.kit.finals import FINAL
-from harmax_lab.kit.search import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
+from harmax_lab.search.finals import FINAL
+from harmax_lab.search.plan import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.vision.classifiers_training import Diverged, read_side, some, split, tested, train_network
 from harmax_lab.vision.classifiers_tuning import CIFAR10, CIFAR100, PHOTOS, TINY, ClassifierSpec
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from harmax.data.images import load_images
-from harmax_lab.kit.finals import FINAL
-from harmax_lab.kit.search import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
+from harmax_lab.search.finals import FINAL
+from harmax_lab.search.plan import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.vision.classifiers_training import some, split
 from harmax_lab.vision.harness import Harness, write_images
 

@@ -8,7 +8,7 @@ no run is counted twice. Every run is a row, diverged ones too.
 3. Settings near the best so far are run as long, one after the other.
 4. The best of all these are run for the full time, with seeds of their own. The best mean among them is chosen.
 
-`kit/trials.py` keeps the table. `kit/finals.py` has the runs that count, which come after a search.
+`trials.py` keeps the table. `finals.py` has the runs that count, which come after a search.
 """
 
 import math
@@ -97,7 +97,7 @@ class Trial:
     family: str
     number: int
     round: str
-    """"spread", "longer", "near" or "full"; "final" for a run that counts, see `kit/finals.py`."""
+    """"spread", "longer", "near" or "full"; "final" for a run that counts, see `finals.py`."""
     steps: int
     seed: int
     settings: Mapping[str, Any]

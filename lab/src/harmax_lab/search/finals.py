@@ -14,9 +14,9 @@ from harmax.analysis import Interval, PairedDifference
 from harmax.errors import DamagedError
 from harmax_lab.kit.judges import signed
 from harmax_lab.kit.results import compare, interval
-from harmax_lab.kit.search import Search, Trial, chosen
 from harmax_lab.kit.tables import Table, tabulate
-from harmax_lab.kit.trials import fill, read_table, turns
+from harmax_lab.search.plan import Search, Trial, chosen
+from harmax_lab.search.trials import fill, read_table, turns
 
 FINAL = "final"
 FIRST_SEED = 100

@@ -12,7 +12,7 @@ from typing import Any
 
 from harmax.errors import DamagedError, unknown
 from harmax.files import write_atomically
-from harmax_lab.kit.search import Outcome, Search, Space, Trial, next_trial
+from harmax_lab.search.plan import Outcome, Search, Space, Trial, next_trial
 
 FIELDS = ("family", "number", "round", "steps", "seed", "loss")
 
