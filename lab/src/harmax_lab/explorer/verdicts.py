@@ -51,7 +51,12 @@ def stored_verdicts(runs: Iterable[Run]) -> tuple[Verdicts | None, list[str]]:
     notes = []
     for run in runs:
         experiment = EXPERIMENTS.get(run.experiment)
-        if experiment is None or run.profile not in PROFILES or run.config["version"] != experiment.version:
+        if experiment is None or run.profile not in PROFILES:
+            continue
+        try:
+            experiment.check_version(run)
+        except ValueError as error:
+            notes.append(f"{run.folder}: {error}.")
             continue
         try:
             summary = run.summary

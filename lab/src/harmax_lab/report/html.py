@@ -195,11 +195,7 @@ def command_of(run: Run) -> str:
 def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
     if run.profile not in PROFILES:
         raise ValueError(f"its profile must be one of {', '.join(PROFILES)}, got {run.profile!r}; run it again")
-    if run.config["version"] != experiment.version:
-        raise ValueError(
-            f"written by version {run.config['version']} of the experiment, which is now at {experiment.version}; "
-            f"run it again"
-        )
+    experiment.check_version(run)
     spec = experiment.load_spec(run.config["spec"])
     if {cell.name for cell in experiment.work.cells(spec)} != set(run.cells):
         raise ValueError("config.json lists other cells than its settings have; run it again")
