@@ -8,7 +8,7 @@ after an interrupt can be paired.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from harmax.analysis import Interval, PairedDifference
 from harmax.errors import DamagedError
@@ -16,7 +16,7 @@ from harmax_lab.kit.judges import signed
 from harmax_lab.kit.results import compare, interval
 from harmax_lab.kit.tables import Table, tabulate
 from harmax_lab.search.plan import Search, Trial, chosen
-from harmax_lab.search.trials import fill, read_table, turns
+from harmax_lab.search.trials import Filling, fill, read_table, turns
 
 FINAL = "final"
 FIRST_SEED = 100
@@ -50,14 +50,7 @@ def winners(search: Search, table: Path, families: Iterable[str] = ()) -> dict[s
 
 
 def run_finals(
-    search: Search,
-    table: Path,
-    *,
-    seeds: int,
-    families: Iterable[str] = (),
-    wants_more: Callable[[], bool] = lambda: True,
-    report: Callable[[Trial], object] = lambda trial: None,
-    side_by_side: bool = False,
+    search: Search, table: Path, *, seeds: int, families: Iterable[str] = (), **filling: Unpack[Filling]
 ) -> list[Trial]:
     """Train the chosen setting of every family with new seeds, or what is left of that, and return these runs.
 
@@ -65,7 +58,7 @@ def run_finals(
         search: what was searched.
         table: its table of runs. All families that are meant must be finished.
         seeds: how many.
-        families, wants_more, report, side_by_side: as for `run_search`; controls count as families.
+        families, filling: as for `run_search`; controls count as families.
     """
     best, path = winners(search, table, families), finals_path(table)
 
@@ -82,7 +75,7 @@ def run_finals(
             return None
         return Trial(family, len(own), FINAL, search.final_steps, FIRST_SEED + len(own), dict(best[family].settings))
 
-    return fill(path, search, tuple(best), upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)
+    return fill(path, search, tuple(best), upcoming, **filling)
 
 
 def final_table(search: Search, trials: Sequence[Trial]) -> Table:

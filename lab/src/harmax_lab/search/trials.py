@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from harmax.errors import DamagedError, unknown
 from harmax.files import write_atomically
@@ -17,31 +17,31 @@ from harmax_lab.search.plan import Outcome, Search, Space, Trial, next_trial
 FIELDS = ("family", "number", "round", "steps", "seed", "loss")
 
 
-def run_search(
-    search: Search,
-    path: Path,
-    *,
-    families: Iterable[str] = (),
-    wants_more: Callable[[], bool] = lambda: True,
-    report: Callable[[Trial], object] = lambda trial: None,
-    side_by_side: bool = False,
-) -> list[Trial]:
+class Filling(TypedDict, total=False):
+    """How a table is filled."""
+
+    wants_more: Callable[[], bool]
+    """Is asked before every run; no run starts after it has returned False. Left out: all runs."""
+    report: Callable[[Trial], object]
+    """Is called with every finished run."""
+    side_by_side: bool
+    """Whether every family has a process of its own, so that a GPU is busy while one of them waits."""
+
+
+def run_search(search: Search, path: Path, *, families: Iterable[str] = (), **filling: Unpack[Filling]) -> list[Trial]:
     """Run a search, or what is left of it, and return the table; what is there is kept.
 
     Args:
         search: what is searched.
         path: of the table, a csv. It is written after every run.
-        families: whose turn it is; empty: all.
-        wants_more: is asked before every run; the search stops where it returns False.
-        report: is called with every finished run.
-        side_by_side: whether every family has a process of its own, so that a GPU is busy while one of them waits.
+        families: which families to run; empty: all.
+        filling: as in `Filling`.
     """
 
     def upcoming(family: str, trials: Sequence[Trial]) -> Trial | None:
         return next_trial(family, search.families[family], search.rounds, trials, search.known.get(family, ()))
 
-    chosen = turns(families, tuple(search.families))
-    return fill(path, search, chosen, upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)
+    return fill(path, search, turns(families, tuple(search.families)), upcoming, **filling)
 
 
 def turns(families: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
@@ -58,8 +58,8 @@ def fill(
     families: Sequence[str],
     upcoming: Callable[[str, Sequence[Trial]], Trial | None],
     *,
-    wants_more: Callable[[], bool],
-    report: Callable[[Trial], object],
+    wants_more: Callable[[], bool] = lambda: True,
+    report: Callable[[Trial], object] = lambda trial: None,
     side_by_side: bool = False,
 ) -> list[Trial]:
     """Run what is missing in a table, family by family in turn or side by side, and write it after every run.

@@ -13,7 +13,7 @@ Everything but the searched settings is as in `harmax run classifiers`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,12 +66,13 @@ KNOWN: dict[str, tuple[Mapping[str, Any], ...]] = {
 """What `harmax run classifiers` chose before, two of each family; held-out images had chosen them too."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Size:
     """A data set, the network, and how long its runs are."""
 
-    dataset: str
     rounds: Rounds
+    dataset: str
+    _: KW_ONLY
     epochs: int
     """Of the final runs."""
     held_out: float
@@ -82,28 +83,15 @@ class Size:
     compile: bool = True
 
 
+# The four numbers of runs are those of the rounds "spread", "longer", "near" and "full".
 SIZES: dict[str, Size] = {
-    "cifar10": Size(
-        dataset=CIFAR10,
-        rounds=Rounds(spread=24, longer=8, near=12, full=4, steps=(4, 10, 20), repeats=2),
-        epochs=64,
-        held_out=0.1,
-    ),
-    "cifar100": Size(
-        dataset=CIFAR100,
-        rounds=Rounds(spread=48, longer=14, near=18, full=8, steps=(20, 80, 80), repeats=2),
-        epochs=80,
-        held_out=0.2,  # a tenth has 500 images, which tell apart no two good settings
-    ),
-    "tiny_imagenet": Size(
-        dataset=TINY,
-        rounds=Rounds(spread=36, longer=10, near=14, full=6, steps=(8, 25, 25), repeats=2),
-        epochs=25,
-        held_out=0.1,
-    ),
+    "cifar10": Size(Rounds(24, 8, 12, 4, steps=(4, 10, 20), repeats=2), CIFAR10, epochs=64, held_out=0.1),
+    # A tenth of CIFAR-100 has 500 images, too few to tell two good settings apart.
+    "cifar100": Size(Rounds(48, 14, 18, 8, steps=(20, 80, 80), repeats=2), CIFAR100, epochs=80, held_out=0.2),
+    "tiny_imagenet": Size(Rounds(36, 10, 14, 6, steps=(8, 25, 25), repeats=2), TINY, epochs=25, held_out=0.1),
     "smoke": Size(
-        dataset=GENERATED,
-        rounds=Rounds(spread=2, longer=1, near=1, full=2, steps=(1, 1, 2), repeats=2),
+        Rounds(2, 1, 1, 2, steps=(1, 1, 2), repeats=2),
+        GENERATED,
         epochs=2,
         held_out=0.25,
         model="tiny",
@@ -166,11 +154,7 @@ def vision_spec(size: Size, trial: Trial) -> VisionSpec:
     return VisionSpec(
         **FAMILIES[trial.family][0],
         **searched,
-        dataset=size.dataset,
-        model=size.model,
-        dtype=size.dtype,
-        compile=size.compile,
-        batch=size.batch,
+        **{name: getattr(size, name) for name in ("dataset", "model", "dtype", "compile", "batch")},
         micro_batch=size.batch,
         small_stem=True,
         zero_residual=False,
