@@ -29,7 +29,7 @@ SEARCHES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Search:
-    """Search for good settings, or go on with a search. The table of runs is its state: the same command goes on."""
+    """Search for good settings, or continue a search. Its state is a table of runs: the same command continues it."""
 
     name: Annotated[str, tyro.conf.Positional]
     """What to search for: language, vision or speedrun."""
@@ -49,7 +49,7 @@ class Search:
     """Give every family a process of its own, so that a GPU is busy while one of them waits. Measured times are then
     those of a shared machine."""
     finals: bool = False
-    """After the search: train the best setting of each family with new seeds, measure it on the test data, compare."""
+    """After the search: train the best setting of each family with new seeds, and compare them on the test data."""
     seeds: int = 5
     """Seeds of the final runs."""
     device: str | None = None

@@ -1,8 +1,8 @@
-"""The runs that count, after a search: the chosen setting of every family with the same new seeds, on the test data.
+"""Final runs, after a search: the chosen setting of every family, with new seeds, measured on the test data.
 
-They have a table of their own, a row per run. It is their state, as the search's table is the search's: an interrupted
-final goes on, and no run is counted twice. Seeds come in turn, all families of one before the next, so what is there
-after an interrupt can be paired.
+Final runs have a table of their own, with one row per run. The table is their state: after an interrupt the same
+command continues, and no run is counted twice. Each seed is run for all families before the next seed. So the runs that
+are there after an interrupt can be paired.
 """
 
 import math
@@ -29,7 +29,7 @@ def finals_path(table: Path) -> Path:
 
 
 def winners(search: Search, table: Path, families: Iterable[str] = ()) -> dict[str, Trial]:
-    """Return a run with the chosen setting of every family that is meant (empty: all), and of every control.
+    """Return a run with the chosen setting of every family that is named (none: all), and of every control.
 
     Raises:
         ValueError: if the search of one of them is not finished.
@@ -56,8 +56,8 @@ def run_finals(
 
     Args:
         search: what was searched.
-        table: its table of runs. All families that are meant must be finished.
-        seeds: how many.
+        table: its table of runs. The search of every family that is named must be finished.
+        seeds: number of new seeds.
         families, filling: as for `run_search`; controls count as families.
     """
     best, path = winners(search, table, families), finals_path(table)
@@ -81,7 +81,7 @@ def run_finals(
 def final_table(search: Search, trials: Sequence[Trial]) -> Table:
     """Compare final runs: means over seeds, and paired differences from the first family, with 95 % intervals.
 
-    A family with a diverged run has no mean: the run is a failure, and no number says how great.
+    A family with a diverged run has no mean, because no number says how bad a diverged run is.
     """
     arms = (*search.families, *search.controls)
     families = [family for family in arms if any(trial.family == family for trial in trials)]

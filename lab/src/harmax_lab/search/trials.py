@@ -29,7 +29,7 @@ class Filling(TypedDict, total=False):
 
 
 def run_search(search: Search, path: Path, *, families: Iterable[str] = (), **filling: Unpack[Filling]) -> list[Trial]:
-    """Run a search, or what is left of it, and return the table; what is there is kept.
+    """Run a search, or what is left of it, and return all its runs. Runs that are in the table are not repeated.
 
     Args:
         search: what is searched.
@@ -45,7 +45,7 @@ def run_search(search: Search, path: Path, *, families: Iterable[str] = (), **fi
 
 
 def turns(families: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the families that are meant: all where none is named; refuse one that is not there."""
+    """Return the families that are named, or all if none is. Refuse an unknown one."""
     for family in (named := tuple(families)):
         if family not in known:
             raise ValueError(unknown("families", family, known))
@@ -66,7 +66,7 @@ def fill(
 
     Args:
         path, search, wants_more, report, side_by_side: as for `run_search`.
-        families: whose turn it is.
+        families: which families to run.
         upcoming: returns the next run of a family, given all finished ones; None at its end.
     """
     trials = read_table(path, {**search.families, **{name: {} for name in search.controls}})
@@ -95,7 +95,7 @@ def _side_by_side(
     wants_more: Callable[[], bool],
     keep: Callable[[Trial, Outcome], None],
 ) -> None:
-    """Let every family have a process. The next run of a family depends on its own runs alone, so none waits."""
+    """Give every family a process. The next run of a family depends on its own runs alone, so no family waits."""
     running: dict[Future[Outcome], Trial] = {}
     with ExitStack() as stack:
         pools = {
@@ -146,13 +146,16 @@ def read_table(path: Path, families: Mapping[str, Space]) -> list[Trial]:
             trial = Trial(row["family"], number, row["round"], steps, seed, settings, float(row["loss"]), notes)
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(
-                f"{path}, line {line}: not a run of this search ({error!r}); mend or delete it"
+                f"{path}, line {line}: not a run of this search ({error!r}); correct or delete the line"
             ) from None
         trials.append(trial)
     for family in families:
         numbers = [trial.number for trial in trials if trial.family == family]
         if numbers != list(range(len(numbers))):
-            raise DamagedError(f"{path} must hold the runs of {family} once each and in order, got numbers {numbers}")
+            raise DamagedError(
+                f"{path} must hold the runs of {family} once each and in order, got numbers {numbers}; restore or "
+                "delete the table"
+            )
     return trials
 
 

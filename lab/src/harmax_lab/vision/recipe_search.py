@@ -4,9 +4,9 @@
     harmax search vision --data cifar100 --minutes 8    one data set, as long as there is time; meant for a GPU
     harmax search vision --data cifar100 --finals       after the search: the best of each family on the test images
 
-Every family has the same number of runs and of epochs. A part of the training images is held out and judges the runs by
-their error; each seed draws its own part. Test images are looked at by the final runs alone, which learn from all
-training images. Lengths are in epochs. On the two small data sets settings are judged after as many epochs as final
+Every family has the same number of runs and of epochs. A part of the training images is held out, and the runs are
+compared by their error on it; each seed draws its own part. Only the final runs use the test images. They learn from
+all training images. Lengths are in epochs. On the two small data sets settings are judged after as many epochs as final
 runs have, because short runs prefer settings that learn fast and overfit later.
 
 Everything but the searched settings is as in `harmax run classifiers`.
@@ -76,7 +76,7 @@ class Size:
     epochs: int
     """Of the final runs."""
     held_out: float
-    """Share of the training images that judges the runs of the search."""
+    """Share of the training images on which the runs of the search are compared."""
     model: Any = "resnet18"
     batch: int = 512
     dtype: Any = "bf16"
@@ -107,7 +107,7 @@ def plan(size: str, table: Path, device: str, data: str | None = None) -> Search
     known = [name for name in SIZES if name != "smoke"]
     if size != "smoke" and data not in known:
         raise ValueError(
-            f"`data` must be one of {', '.join(known)}, got none; say what to search on."
+            f"`data` must be one of {', '.join(known)}, got none; add --data."
             if data is None
             else unknown("data", data, known)
         )
@@ -146,7 +146,7 @@ class Trainer:
 
 
 def vision_spec(size: Size, trial: Trial) -> VisionSpec:
-    """Return what the trainer is told for a run."""
+    """Return the trainer's settings for a run."""
     usual, photos = ClassifierSpec(), size.dataset in PHOTOS
     searched = dict(trial.settings)
     if searched.get("center_start") == "means":
