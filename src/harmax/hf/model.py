@@ -171,8 +171,8 @@ class HarmonicModel(Base):
                     f"config.json and {', '.join(other)} with the weights; correct config.json, or copy both files "
                     "from one model."
                 )
-            if head.scale is None:
-                head.scale = saved.known_scale
+            if head.scale is None and not math.isnan(saved.scale):
+                head.scale = saved.scale
         head.write_settings()
         self._write_config()
 
