@@ -71,7 +71,7 @@ def draw_digits() -> None:
 
 def copy_results(runs: Path) -> None:
     """Copy the best finished run of each experiment from runs/ to lab/results, and judge all published rows again."""
-    from harmax_lab.kit.report import judge_again, write_results
+    from harmax_lab.report import judge_again, write_results
 
     copied = write_results(EXPERIMENTS.values(), runs, RESULTS) if runs.is_dir() else []
     for folder in (*copied, *judge_again(EXPERIMENTS.values(), RESULTS)):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from harmax.heads import HEADS
-from harmax_lab import kit
+from harmax_lab import kit, search
 
 LIBRARY = {
     "harmax": "The loss, the head and their parts",
@@ -47,6 +47,11 @@ LABORATORY = {
         f"harmax_lab.kit.{module.name}": "" if index else "What experiments are made of"
         for index, module in enumerate(pkgutil.iter_modules(kit.__path__))
     },
+    **{
+        f"harmax_lab.search.{module.name}": "" if index else "Searches for good settings"
+        for index, module in enumerate(pkgutil.iter_modules(search.__path__))
+    },
+    "harmax_lab.report": "The report",
 }
 """Modules of each page, with the title of their section; a module without a title continues the one before."""
 NO_LIST = {

@@ -15,8 +15,8 @@ from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit.claims import VERDICTS
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import read_rows, write_rows
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CELL_NAME, CellResult, Run
+from harmax_lab.report.svg import to_svg
 
 AnyExperiment = Experiment[Any, Any]
 TRAINED = [name for name, experiment in EXPERIMENTS.items() if experiment.source is None]

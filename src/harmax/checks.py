@@ -86,20 +86,24 @@ def checked_prior(prior: Tensor | None, classes: int, input: Tensor) -> Tensor |
         raise ValueError(
             f"`prior` must have shape ({classes},), got {tuple(prior.shape)}; give one log-weight per class."
         )
-    if prior.device.type != "cpu" or is_traced(prior):
-        return prior
-    wrong = ~(prior < torch.inf)
+    if prior.device.type == "cpu" and not is_traced(prior):
+        check_log_weights(prior)
+    return prior
+
+
+def check_log_weights(prior: Any) -> None:
+    """Refuse values of a prior, a tensor or an array, that are no log-weights or leave no class."""
+    wrong = ~(prior < math.inf)
     if wrong.any():
         raise ValueError(
-            f"`prior` must hold finite log-weights or -inf, got {prior[wrong][0].item()}; take the logarithm of "
+            f"`prior` must hold finite log-weights or -inf, got {float(prior[wrong][0])}; take the logarithm of "
             "weights that are not negative."
         )
-    if (prior == -torch.inf).all():
+    if (prior == -math.inf).all():
         raise ValueError(
-            f"`prior` must leave at least one class, got -inf for all {classes}; give classes that may occur a finite "
-            "log-weight."
+            f"`prior` must leave at least one class, got -inf for all {len(prior)}; give classes that may occur a "
+            "finite log-weight."
         )
-    return prior
 
 
 def resolve_exponent(exponent: float | Tensor | None, in_features: int) -> float | Tensor:

@@ -38,12 +38,20 @@ def test_the_laboratory_brings_the_verbs_that_are_promised() -> None:
     assert {name for name, (place, _) in all_verbs().items() if place.startswith("harmax_lab.")} == set(LAB_VERBS)
 
 
-def test_an_unknown_verb_is_bad_usage(capsys: Capture) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["frobnicate"])
-    assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert all(verb in said for verb in all_verbs())
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_unknown_verb_is_bad_usage(
+    installed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    if not installed:  # what the command line needs
+        monkeypatch.setitem(sys.modules, "tyro", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["runn", "toy_cases"]) == 2
+    printed = capsys.readouterr()
+    assert all(verb in printed.err for verb in all_verbs())
+    assert printed.err.endswith("got 'runn'; did you mean 'run'?\n")
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("module", ["tyro", "rich"])

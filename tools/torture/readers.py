@@ -27,8 +27,8 @@ from harmax.train.language.train import pretrain
 from harmax.train.metrics import lines_until
 from harmax.train.vision.train import train_classifier
 from harmax_lab.kit.engine import run
-from harmax_lab.kit.report.html import write_report
 from harmax_lab.kit.store import open_runs
+from harmax_lab.report.html import write_report
 from small_images import draw, encoded, idx, write_tar
 from token_shards import make_texts, write_shards, write_text_files, write_vocabulary
 from torture.works import TOY, TOY_CHANGES

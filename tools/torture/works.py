@@ -1,4 +1,4 @@
-"""What is killed, doubled and starved: small runs of `run`, `pretrain`, `vision` and `data text`, and their results."""
+"""What is killed, run twice at once and given too little disk: small runs of four commands, and their results."""
 
 import hashlib
 import shutil

@@ -11,8 +11,8 @@ from harmax_lab.algorithmic import cosets, runs
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
 from harmax_lab.kit.experiment import Summary
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
+from harmax_lab.report.svg import to_svg
 from planted_structures import diverged, planted
 
 SPEC = replace(runs.EXPERIMENT.profiles["full"], seeds=tuple(range(20)), protocols=("authors",), tasks=("permutation",))

@@ -26,8 +26,8 @@ from harmax_lab.algorithmic.data_efficiency import (
 from harmax_lab.algorithmic.training import CURVES, RunCell
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
+from harmax_lab.report.svg import to_svg
 
 SPEC = EXPERIMENT.profiles["full"]
 

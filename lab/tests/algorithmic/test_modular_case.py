@@ -19,8 +19,8 @@ from harmax_lab.algorithmic.modular_case import (
 )
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED
 from harmax_lab.kit.experiment import Context
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
+from harmax_lab.report.svg import to_svg
 from planted_structures import diverged, planted
 
 SPEC = EXPERIMENT.profiles["full"]

@@ -8,7 +8,7 @@ from harmax.analysis import project
 from harmax.figures import house_style
 from harmax_lab.algorithmic import planes
 from harmax_lab.algorithmic.measures import middle_seed
-from harmax_lab.kit.report.svg import to_svg
+from harmax_lab.report.svg import to_svg
 from harmax_lab.tasks import TASKS, Structure, find_task
 from planted_structures import diverged, ideal, planted
 

@@ -13,8 +13,8 @@ from harmax_lab.algorithmic.anchors import HARMONIC_MLP
 from harmax_lab.algorithmic.representations import CLAIMS, EXPERIMENT
 from harmax_lab.algorithmic.training import RunCell
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
+from harmax_lab.report.svg import to_svg
 from harmax_lab.tasks import TASKS
 from planted_structures import diverged, planted
 

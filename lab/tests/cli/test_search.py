@@ -8,8 +8,8 @@ import pytest
 
 from harmax.cli.main import main
 from harmax_lab.cli import search as verb
-from harmax_lab.kit.search import Outcome, Range, Rounds, Search, Trial
-from harmax_lab.kit.trials import read_table
+from harmax_lab.search.plan import Outcome, Range, Rounds, Search, Trial
+from harmax_lab.search.trials import read_table
 
 Capture = pytest.CaptureFixture[str]
 FAMILIES = {"cross_entropy": {"lr": Range(0.01, 1.0)}, "harmonic": {"lr": Range(0.01, 1.0)}}

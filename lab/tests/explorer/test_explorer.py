@@ -110,6 +110,15 @@ def test_what_is_damaged_is_left_out_and_named(kind: str, own: Path, capsys: Cap
         assert any(expected in note for note in found["notes"])
 
 
+def test_a_run_of_another_version_is_named(tmp_path: Path) -> None:
+    version, spec = EXPERIMENT.version - 1, EXPERIMENT.profiles["smoke"]
+    config = {"experiment": EXPERIMENT.name, "version": version, "profile": "smoke", "overrides": {}, "cells": {}}
+    older = RunWriter(tmp_path, {**config, "spec": asdict(spec)}).folder
+    (note,) = assemble(older, SMALL).document.notes
+    assert str(older) in note
+    assert f"written by version {version} of the experiment" in note
+
+
 def test_every_claim_has_its_published_verdict() -> None:
     found = published_parts(SMALL).verdicts
     assert found is not None

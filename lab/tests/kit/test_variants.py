@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -79,13 +80,17 @@ def test_a_new_field_leaves_the_key_of_older_runs_alone() -> None:
     changed = CASE.resolve("quick", changes={"exponent": 4})
     assert CASE.key(changed) != CASE.key(CASE.profiles["quick"])
     assert CASE.load_spec(stored(changed)) == changed
-    with pytest.raises(ValueError, match="must have the fields"):
+    with pytest.raises(
+        ValueError, match="must have the fields of this version, got also unheard_of; it was written by"
+    ):
         CASE.load_spec({**before, "unheard_of": 1})
+    with pytest.raises(ValueError, match="got no epochs, snapshots and also unheard_of"):
+        CASE.load_spec({"seeds": [50], "protocols": ["matched"], "learning_rate": 1e-3, "unheard_of": 1})
 
 
-def test_the_case_study_is_run_as_it_is_set() -> None:
+def test_the_case_study_is_run_as_it_is_set(tmp_path: Path) -> None:
     spec = CASE.resolve("smoke", 1, {"modulus": 7, "exponent": 4, "width": 8, "epochs": 1})
-    ((cell, result), *_) = CASE.work.run_cells(spec, CASE.work.cells(spec)[-1:], modular_case.Context(scratch=None))
+    ((cell, result), *_) = CASE.work.run_cells(spec, CASE.work.cells(spec)[-1:], modular_case.Context(tmp_path))
     assert split_of(cell).vocabulary == 7
     assert result.arrays["embedding"].shape[1:] == (7, 8)
     assert result.metrics["exponent"] == 4

@@ -10,11 +10,11 @@ from harmax.figures import house_style
 from harmax.files import to_json
 from harmax.inspect.embedding import Arrays, from_text_array
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language.arms import PAPERS, STANDARD
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.layers import CLAIMS, EXPERIMENT, heavier_tail, near_zero
+from harmax_lab.report.svg import to_svg
 from planted_embeddings import SPEC, layered, models
 from planted_models import TASKS
 

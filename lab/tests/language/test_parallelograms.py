@@ -12,11 +12,11 @@ from harmax.files import to_json
 from harmax.inspect.embedding import Arrays, from_text_array
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.published import ARRAYS, write_rows
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language.arms import PAPERS, STANDARD
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.parallelograms import CLAIMS, EXPERIMENT, samples
+from harmax_lab.report.svg import to_svg
 from planted_embeddings import SPEC, far, models, near, noisy, slanted
 from planted_models import TASKS
 

@@ -10,13 +10,13 @@ import pytest
 from harmax.figures import house_style
 from harmax.files import to_json
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
 from harmax_lab.language import probes
 from harmax_lab.language.arms import PAPERS, STANDARD
 from harmax_lab.language.gpt2 import ArmCell, LanguageSpec
 from harmax_lab.language.probes import EXPERIMENT, Spot, compare, compare_on_sentences
 from harmax_lab.language.probing import READOUTS, scores
+from harmax_lab.report.svg import to_svg
 
 SPEC = LanguageSpec(probe_seeds=10, seeds=(0, 1, 2))
 DEV = 800

@@ -10,11 +10,11 @@ import pytest
 
 from harmax.data.text import TokenShards
 from harmax.train.language.text import generate_shards
-from harmax_lab.kit.finals import run_finals
-from harmax_lab.kit.search import Trial
-from harmax_lab.kit.trials import read_table, run_search
 from harmax_lab.language import recipe_search
 from harmax_lab.language.recipe_search import FAMILIES, SIZES, hold_out, plan
+from harmax_lab.search.finals import run_finals
+from harmax_lab.search.plan import Trial
+from harmax_lab.search.trials import read_table, run_search
 
 SPACES = {name: family.space for name, family in FAMILIES.items()}
 

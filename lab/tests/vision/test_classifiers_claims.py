@@ -9,8 +9,8 @@ import pytest
 
 from harmax.figures import house_style
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult
+from harmax_lab.report.svg import to_svg
 from harmax_lab.vision.classifiers import CLAIMS, EXPERIMENT
 from harmax_lab.vision.classifiers_tuning import (
     FINAL,

@@ -12,8 +12,8 @@ from harmax.figures import house_style
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
+from harmax_lab.report.svg import to_svg
 from harmax_lab.vision import little_data_features
 from harmax_lab.vision.little_data import (
     BOTH,

@@ -17,8 +17,8 @@ from harmax.heads import HarmonicHead
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
+from harmax_lab.report.svg import to_svg
 from harmax_lab.vision import mnist
 from harmax_lab.vision.mnist import CLAIMS, EXPERIMENT, cells, class_facts, run_cells
 from harmax_lab.vision.mnist_training import Batch, Layer, as_data, gradients, initial_layer, scores, train

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from harmax_lab.kit.finals import FINAL, run_finals
-from harmax_lab.kit.search import Even, OneOf, Range, Trial, choices
-from harmax_lab.kit.trials import read_table, run_search
+from harmax_lab.search.finals import FINAL, run_finals
+from harmax_lab.search.plan import Even, OneOf, Range, Trial, choices
+from harmax_lab.search.trials import read_table, run_search
 from harmax_lab.vision import recipe_search
 from harmax_lab.vision.recipe_search import FAMILIES, KNOWN, NATURAL, SIZES, Trainer, opened, plan, vision_spec
 

@@ -13,9 +13,9 @@ from torch import nn
 from harmax.data.images import Images
 from harmax.functional import harmonic_logits
 from harmax.train.vision.data import generate_images
-from harmax_lab.kit.finals import run_finals
-from harmax_lab.kit.search import Trial
-from harmax_lab.kit.trials import read_table, run_search
+from harmax_lab.search.finals import run_finals
+from harmax_lab.search.plan import Trial
+from harmax_lab.search.trials import read_table, run_search
 from harmax_lab.vision import speedrun
 from harmax_lab.vision.harness import DistanceHead, Harness, load_script, write_images
 from harmax_lab.vision.speedrun import FAMILIES, ROUNDS, plan

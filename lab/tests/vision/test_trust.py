@@ -15,8 +15,8 @@ from harmax.functional import harmonic_logits, squared_distance
 from harmax_lab.experiments import run
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, REPRODUCED
 from harmax_lab.kit.experiment import Context
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.store import CellResult, Run
+from harmax_lab.report.svg import to_svg
 from harmax_lab.vision import trust
 from harmax_lab.vision.mnist_training import Data, as_data
 from harmax_lab.vision.one_layer import BIASED, HARMONIC, STANDARD, Profiles

@@ -44,7 +44,7 @@ class Geometry:
     models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL [MODEL ...]")]
     """Folders that `save_pretrained` wrote, names on the Hugging Face Hub, or with harmax-lab runs of `gpt2`."""
     layers: tuple[int, ...] = ()
-    """Also measure the states of words in these layers; 0 enters the first block. This takes much longer."""
+    """Also measure the states of words in these layers; 0 is the input of the first block. This takes much longer."""
     tasks: tuple[str, ...] = ()
     """Word-pair tasks, for example capitalize; all if left out."""
     quadruples: int = 10_000

@@ -12,7 +12,7 @@ from typing import Any
 
 from harmax.cli.usage import UsageError, silence
 from harmax.cli.verbs import LAB_VERBS, all_verbs, load_verb
-from harmax.errors import DamagedError, MissingExtraError, needs
+from harmax.errors import DamagedError, MissingExtraError, needs, unknown
 
 DESCRIPTION = "Harmonic loss: train models, inspect their class centers, measure speed, check the paper."
 
@@ -49,6 +49,8 @@ def _read(words: list[str]) -> Any:
     verbs = all_verbs()
     if words and words[0] in LAB_VERBS and words[0] not in verbs:
         raise UsageError(f"`harmax {words[0]}` needs harmax-lab, which is not installed; run pip install harmax-lab.")
+    if words and words[0] not in verbs and not words[0].startswith("-"):
+        raise UsageError(unknown("verb", words[0], dict.fromkeys((*verbs, *LAB_VERBS))))
     with needs("cli"):
         import rich  # noqa: F401  (used only later, but a missing package should be reported before the work)
         import tyro

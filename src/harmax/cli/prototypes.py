@@ -43,7 +43,7 @@ class Prototypes(ImageFlags):
     decisions: int = 8
     """Number of test images to show. Half of them are the surest mistakes."""
     classes: tuple[str, ...] = ()
-    """Names of the classes whose neighbors are shown; all, or 12 of more than 24, if left out."""
+    """Names of the classes whose neighbors are shown; all if left out, or 12 if there are more than 24."""
     json: bool = False
     """Print the content of prototypes.json."""
 

@@ -212,7 +212,7 @@ class HarmonicHead(CenterHead):
             len(weight),
             exponent=None if math.isnan(saved.exponent) else saved.exponent,
             softening=saved.softening,
-            scale=None if math.isnan(saved.scale) else saved.scale,
+            scale=saved.known_scale,
             prior="prior" in own,
             device=weight.device,
             dtype=weight.dtype,
@@ -435,8 +435,8 @@ class HarmonicHead(CenterHead):
                 "buffer, from a checkpoint that loads in place, or from another head of an ensemble; build the head "
                 "with these, or use HarmonicHead.from_state_dict."
             )
-        if self.scale is None and not math.isnan(saved.scale):
-            self.scale = saved.scale
+        if self.scale is None:
+            self.scale = saved.known_scale
         self._watch.note(self.settings, stored)
         return True
 
@@ -479,5 +479,5 @@ class HarmonicHead(CenterHead):
                 f"`{prefix}{KEY}` must be those of this head ({self.extra_repr()}), got {', '.join(other)}; build the "
                 "head with these, or use HarmonicHead.from_state_dict."
             )
-        elif self.scale is None and not math.isnan(saved.scale):
-            self.scale = saved.scale
+        elif self.scale is None:
+            self.scale = saved.known_scale

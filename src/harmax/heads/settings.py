@@ -27,6 +27,11 @@ class Settings(NamedTuple):
     scale: float
     """The factor on the features; NaN while it is not known."""
 
+    @property
+    def known_scale(self) -> float | None:
+        """The factor on the features; None while it is not known."""
+        return None if math.isnan(self.scale) else self.scale
+
     def encode(self) -> Tensor:
         """Return the numbers and a checksum as int64, (4,).
 

@@ -233,7 +233,7 @@ def _choose(pairs_P2: np.ndarray, alone_P: np.ndarray, seed: int) -> np.ndarray:
 
 
 def measured_layers(arrays: Arrays, task: str) -> list[int]:
-    """Return the layers of which the arrays hold a task's losses.
+    """Return the numbers of the layers for which the arrays contain a task's losses.
 
     >>> measured_layers({"layers/antonym/6/losses": np.ones(3)}, "antonym")
     [6]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from harmax.functional import resolve_exponent
+from harmax.checks import check_log_weights, resolve_exponent
 
 ArrayLike = Array | np.ndarray
 DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -93,17 +93,7 @@ def checked_prior(prior: Any, classes: int, dtype: Any) -> Array | None:
         raise ValueError(f"`prior` must have shape ({classes},), got {prior.shape}; give one log-weight per class.")
     known = values_of(prior)
     if known is not None:
-        wrong = ~(known < np.inf)
-        if wrong.any():
-            raise ValueError(
-                f"`prior` must hold finite log-weights or -inf, got {known[wrong][0]}; take the logarithm of weights "
-                "that are not negative."
-            )
-        if (known == -np.inf).all():
-            raise ValueError(
-                f"`prior` must leave at least one class, got -inf for all {classes}; give classes that may occur a "
-                "finite log-weight."
-            )
+        check_log_weights(known)
     return jnp.asarray(prior, dtype)
 
 

@@ -120,7 +120,7 @@ class Gradients(NamedTuple):
 
     @classmethod
     def zeros(cls, vectors: Vectors) -> "Gradients":
-        """Nothing yet."""
+        """Return gradients of 0, to which blocks add."""
         return cls(*varying((jnp.zeros_like(vectors.x_BD), jnp.zeros_like(vectors.w_VD)), vectors))
 
     def with_block(self, vectors: Vectors, block: Block, g_BC: Array) -> "Gradients":

@@ -186,7 +186,7 @@ class HarmonicHead(nnx.Module):
                 classes,
                 exponent=saved.exponent,
                 softening=saved.softening,
-                scale=None if math.isnan(saved.scale) else saved.scale,
+                scale=saved.known_scale,
                 prior="prior" in arrays,
                 param_dtype=arrays["weight"].dtype,
                 rngs=nnx.Rngs(0),
@@ -208,8 +208,8 @@ class HarmonicHead(nnx.Module):
                 f"{self.softening:.17g}, scale={self.scale} and {own}, got {got}; build the head with these, or use "
                 "HarmonicHead.from_torch."
             )
-        if self.scale is None and not math.isnan(saved.scale):
-            self.scale = saved.scale
+        if self.scale is None:
+            self.scale = saved.known_scale
         self._take(arrays)
 
     def _take(self, arrays: dict[str, Array]) -> None:

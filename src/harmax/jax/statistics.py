@@ -75,7 +75,7 @@ def merged_found(one: Found, other: Found, half: Array) -> Found:
 
 
 def nothing_found(like_B: Array) -> Found:
-    """No class yet."""
+    """Return the statistics of an empty set of classes."""
     zero_B = jnp.zeros_like(like_B)
     infinite_B = jnp.full_like(like_B, jnp.inf)
     none = RowStatistics(infinite_B, zero_B, jnp.zeros(like_B.shape, int), zero_B, zero_B, zero_B, zero_B)

@@ -56,7 +56,7 @@ def choose_block(problem: Problem, options: LossOptions) -> Block:
 
 
 def chunk_rows(w_VD: Tensor, options: LossOptions) -> int:
-    """The rows of a chunk: those of the options, or as many as fit CHUNK_BYTES."""
+    """Return the number of rows per chunk: that of the options, or as many as fit into CHUNK_BYTES."""
     return options.chunk_rows or default_chunk_rows(w_VD.shape[0], w_VD.element_size(), w_VD.device.type)
 
 

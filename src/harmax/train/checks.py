@@ -4,6 +4,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from harmax.functional import check_softening, resolve_exponent
+from harmax.heads.scale import check_scale
+
 
 def check_least(spec: Any, least: Mapping[str, int]) -> None:
     """Refuse a field that is smaller than it may be."""
@@ -28,15 +31,20 @@ def check_positive(spec: Any, *names: str) -> None:
             raise ValueError(f"`{name}` must be a positive, finite number, got {getattr(spec, name)}; leave it out.")
 
 
-def check_logit_scale(head: str, scale: float) -> None:
-    """Refuse a scale that is not positive, and any scale for a head that has an exponent instead."""
-    if not 0 < scale < math.inf:
-        raise ValueError(f"`logit_scale` must be a positive, finite number, got {scale}; 1 means no scaling.")
-    if head == "harmonic" and scale != 1:
+def check_head(spec: Any, features: int) -> None:
+    """Refuse settings of a head that it cannot have, and a scale of logits for a head that has an exponent instead."""
+    if not 0 < spec.logit_scale < math.inf:
         raise ValueError(
-            f"`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got {scale}; give an "
-            "`exponent`."
+            f"`logit_scale` must be a positive, finite number, got {spec.logit_scale}; 1 means no scaling."
         )
+    if spec.head == "harmonic" and spec.logit_scale != 1:
+        raise ValueError(
+            "`logit_scale` must be 1 with the harmonic head, whose probabilities have no scale, got "
+            f"{spec.logit_scale}; give an `exponent`."
+        )
+    resolve_exponent(spec.exponent, features)
+    check_softening(spec.softening)
+    check_scale(spec.scale)
 
 
 def known_scale(head: str, scale: float | None) -> float | None:

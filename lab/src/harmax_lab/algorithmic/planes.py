@@ -43,10 +43,10 @@ def look_of(
 ) -> Look:
     """Choose colors and edges that show whether an embedding has a structure.
 
-    Lattice: neighbors are joined, colors blend between four corners. Circle: residue r has the color of
-    frequency * r, and residues that this makes neighbors are joined, so that a circle of that frequency is a rainbow
-    in order. Classes: a color each. Tree: colored by depth, children joined to parents. Group: a color and a hull
-    for each part of the partition.
+    Lattice: neighbors are joined, and colors blend between four corners. Circle: residue r has color number
+    frequency * r, and residues with neighboring colors are joined. So a circle of that frequency shows the rainbow in
+    order. Classes: one color each. Tree: one color per depth, with lines from children to parents. Group: one color and
+    one hull for each part of the partition.
 
     Args:
         structure: of the shown tokens.

@@ -98,8 +98,8 @@ class Analyze:
             wanted = f"a {self.profile} run" if self.profile else "a run"
             flag = {"smoke": " --smoke", "full": " --full"}.get(self.profile or "", "")
             raise ValueError(
-                f"`--folder` must hold {wanted} of `{SOURCE.name}`, got {str(self.folder)!r}, which has none; make one "
-                f"with `harmax run {SOURCE.name}{flag}`."
+                f"`--folder` must hold {wanted} of `{SOURCE.name}` made by this version, got {str(self.folder)!r}, "
+                f"which has none; make one with `harmax run {SOURCE.name}{flag}`."
             )
         return max(known, key=lambda run: (PROFILES.index(run.profile), len(run.done)))
 

@@ -18,11 +18,13 @@ MARKS = "abcdefgh"
 
 @dataclass(frozen=True)
 class List:
-    """List the experiments: name, place in the paper, measured times, title, and whose runs one reads that trains
-    nothing itself. Variants of your own follow."""
+    """List the experiments: name, place in the paper, measured times and title.
+
+    An experiment that trains nothing itself also names the one whose runs it reads. Your own variants come last.
+    """
 
     folder: Path = Path("runs")
-    """Where run folders live; their times come before those of the table that comes with the package."""
+    """Where run folders live. Times measured there are shown in place of those that come with the package."""
     json: bool = False
     """Print one JSON array instead, with claims, sizes and settings."""
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from harmax.cli.usage import UsageError, checking_usage, print_json
 from harmax_lab.experiments import all_experiments
-from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import open_runs
+from harmax_lab.report import write_report
 
 RUNS = Path("runs")
 NO_RUNS = "harmax: there is no folder runs, so the report shows published results only; `harmax run NAME` makes a run."

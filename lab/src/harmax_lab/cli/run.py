@@ -14,9 +14,9 @@ from harmax_lab.cli.progress import ShowProgress
 from harmax_lab.experiments import EXPERIMENTS, all_experiments, find_experiment, run
 from harmax_lab.kit.claims import verdict_words
 from harmax_lab.kit.engine import ENGINES, device_for, matching
-from harmax_lab.kit.report import write_report
 from harmax_lab.kit.store import Run
 from harmax_lab.kit.variants import changes_of, in_words, parse_changes
+from harmax_lab.report import write_report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +24,7 @@ class Flags:
     """What both verbs are told."""
 
     smoke: bool = False
-    """Only check that everything works; an experiment takes seconds."""
+    """Only check that everything works; takes seconds per experiment."""
     full: bool = False
     """The paper's full settings instead of the quick ones."""
     folder: Path = Path("runs")
@@ -45,14 +45,14 @@ class RunExperiment(Flags):
     """Run one experiment, or what is left of it. Finished cells are never run twice."""
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """An experiment, as `harmax list` shows them, or a place in the paper ("Fig. 4, left", "Sec. 3.5")."""
+    """Name of an experiment from `harmax list`, or a place in the paper ("Fig. 4, left", "Sec. 3.5")."""
     set: Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(metavar="FIELD=VALUE")] = ()
     """Another value for a setting (exponent=4); may be given several times. The run is a variant, with a folder of its
     own. A wrong name lists the settings."""
     seeds: str | None = None
     """Seeds other than the profile's: how many (5), or which ones (3,7,9)."""
     cells: str | None = None
-    """Run only cells with these fields (dataset=cifar10,stage=final; * is anything). Processes can share a run so."""
+    """Run only cells with these fields (dataset=cifar10,stage=final; * is anything), so that processes share a run."""
     engine: str = "local"
     """Where the work runs. local: in this process. ray: on all cores or GPUs of this machine or of a Ray cluster."""
     json: bool = False

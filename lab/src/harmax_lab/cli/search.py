@@ -13,8 +13,8 @@ from harmax.cli.verbs import load_verb
 from harmax.environment import choose_device
 from harmax.errors import MissingExtraError, unknown
 from harmax_lab.kit.rules import Choice
-from harmax_lab.kit.search import Search as Plan
-from harmax_lab.kit.search import Trial, best, choices, chosen
+from harmax_lab.search.plan import Search as Plan
+from harmax_lab.search.plan import Trial, best, choices, chosen
 
 if TYPE_CHECKING:
     from harmax_lab.kit.tables import Table
@@ -29,7 +29,7 @@ SEARCHES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Search:
-    """Search for good settings, or go on with a search. The table of runs is its state: the same command goes on."""
+    """Search for good settings, or continue a search. Its state is a table of runs: the same command continues it."""
 
     name: Annotated[str, tyro.conf.Positional]
     """What to search for: language, vision or speedrun."""
@@ -49,7 +49,7 @@ class Search:
     """Give every family a process of its own, so that a GPU is busy while one of them waits. Measured times are then
     those of a shared machine."""
     finals: bool = False
-    """After the search: train the best setting of each family with new seeds, measure it on the test data, compare."""
+    """After the search: train the best setting of each family with new seeds, and compare them on the test data."""
     seeds: int = 5
     """Seeds of the final runs."""
     device: str | None = None
@@ -57,8 +57,8 @@ class Search:
 
     def __call__(self) -> int:
         """Search, and print the best runs; or make the final runs, and print how the families compare."""
-        from harmax_lab.kit.finals import final_table, finals_path, run_finals, winners
-        from harmax_lab.kit.trials import run_search, turns
+        from harmax_lab.search.finals import final_table, finals_path, run_finals, winners
+        from harmax_lab.search.trials import run_search, turns
 
         with checking_usage():
             own = self._own_options()

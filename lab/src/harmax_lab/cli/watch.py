@@ -32,8 +32,8 @@ LINE_EVERY = 5.0  # seconds between lines without a terminal
 class Watch:
     """Train a task with standard and harmonic loss, show the progress, and make a film of what the models learn.
 
-    Each side of the film shows its loss's median run: of all seeds, in the order in which their test accuracy passes
-    0.9 for 20 epochs in a row, the middle one. A run that never passes counts as last.
+    Each side of the film shows the median run of its loss. Runs are sorted by the epoch at which their test accuracy
+    passes 0.9 for 20 epochs in a row. A run that never passes counts as last.
     """
 
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]

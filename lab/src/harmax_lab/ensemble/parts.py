@@ -50,7 +50,7 @@ class Status(NamedTuple):
     accuracy: np.ndarray
     """Last test accuracy of each run."""
     embedding: np.ndarray | None = None
-    """The runs' embeddings at the last snapshot, (S, V, D), where somebody looks."""
+    """The runs' embeddings at the last snapshot, (S, V, D). None unless they were asked for."""
 
 
 class Parts:
@@ -84,7 +84,7 @@ class Parts:
         self.trainer.start(self.checkpoint.load() if self.checkpoint else None)
 
     def status(self, *, look: bool = False) -> Status:
-        """Return the progress; with the last embeddings for somebody who looks."""
+        """Return the progress, and with `look` the last embeddings."""
         trainer, longest = self.trainer, self.job.plan.longest
         earlier = len(self.histories) - (trainer.done and not self.waiting)
         fraction = (earlier * longest + trainer.epoch) / ((earlier + 1 + len(self.waiting)) * longest)

@@ -46,7 +46,7 @@ class Plan:
     compile: bool | None = None
     """Whether to use torch.compile; None: if there are enough steps to make it worthwhile."""
     split: bool = True
-    """Whether to train in several parts, one after the other, if not all runs fit into memory. If not, raise."""
+    """Whether to train in several parts, one after the other, if not all runs fit into memory. False: raise then."""
     memory: int | None = None
     """Bytes that may be used; None: all that are free."""
 

@@ -31,7 +31,7 @@ class Worker:
         job: what to work on; it must be picklable.
         checkpoint: a folder for its state.
         sharers: number of such processes, which share the free memory.
-        look: whether its progress shows the embeddings.
+        look: whether its progress messages contain the embeddings.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class Worker:
         self._let_go()
         if status or kind not in ("done", "failed"):
             raise RuntimeError(
-                f"a training process must end with a result, got exit status {status} and none; read "
-                "its error message above and try again (-9: killed, perhaps because memory ran out)."
+                f"a training process must end with a result, got exit status {status} and no result; read its error "
+                "message above and try again (-9: killed, perhaps because memory ran out)."
             )
 
     def stop(self) -> None:

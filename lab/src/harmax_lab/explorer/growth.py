@@ -21,7 +21,7 @@ HEADS = {"linear": "standard", "harmonic": "harmonic"}
 
 
 def best_run(runs: Iterable[Run]) -> Run | None:
-    """Return the most thorough run of `algorithmic` of today's version with finished cells; None if there is none."""
+    """Return the most thorough run of `algorithmic`, of the current version, with finished cells; None without one."""
     own = [run for run in runs if run.experiment == SOURCE.name and run.config["version"] == SOURCE.version]
     known = [run for run in own if run.done and run.profile in PROFILES]
     return max(known, key=lambda run: (PROFILES.index(run.profile), len(run.done)), default=None)

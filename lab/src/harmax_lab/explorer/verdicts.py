@@ -14,9 +14,9 @@ from harmax_lab.experiments import EXPERIMENTS
 from harmax_lab.kit.claims import Claim, said_and_rule, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import ROWS
-from harmax_lab.kit.report.shipped import published_folder
 from harmax_lab.kit.store import Run
 from harmax_lab.paper import SENTENCES
+from harmax_lab.report.shipped import published_folder
 
 REPOSITORY = "https://github.com/harmax/harmax/tree/main/lab/results"
 PUBLISHED = "published runs"
@@ -51,7 +51,12 @@ def stored_verdicts(runs: Iterable[Run]) -> tuple[Verdicts | None, list[str]]:
     notes = []
     for run in runs:
         experiment = EXPERIMENTS.get(run.experiment)
-        if experiment is None or run.profile not in PROFILES or run.config["version"] != experiment.version:
+        if experiment is None or run.profile not in PROFILES:
+            continue
+        try:
+            experiment.check_version(run)
+        except ValueError as error:
+            notes.append(f"{run.folder}: {error}.")
             continue
         try:
             summary = run.summary

@@ -195,16 +195,26 @@ class Experiment(Generic[S, C]):
             )
         return replace(spec, seeds=chosen)
 
+    def check_version(self, run: Run) -> None:
+        """Refuse a run of another version of this experiment."""
+        if run.config["version"] != self.version:
+            raise ValueError(
+                f"written by version {run.config['version']} of the experiment, which is now at {self.version}; run it "
+                "again"
+            )
+
     def load_spec(self, config: Mapping[str, Any]) -> S:
         """Make a spec from what config.json holds; raise ValueError if this version has other fields."""
         found = american(config)
         kind = type(next(iter(self.profiles.values())))
         expected = {entry.name for entry in fields(kind)}
         since = {entry.name for entry in fields(kind) if "added" in entry.metadata}
-        if not expected - since <= set(found) <= expected:
+        absent, strange = sorted(expected - since - set(found)), sorted(set(found) - expected)
+        if absent or strange:
+            got = [f"{words} {', '.join(names)}" for words, names in (("no", absent), ("also", strange)) if names]
             raise ValueError(
-                f"the spec of `{self.name}` must have the fields {sorted(expected)}, got {sorted(found)}; "
-                f"it was written by another version of harmax, so run the experiment again."
+                f"the spec of `{self.name}` must have the fields of this version, got {' and '.join(got)}; it was "
+                "written by another version of harmax, so run the experiment again."
             )
         return kind(**{name: _tuples(value) for name, value in found.items()})
 

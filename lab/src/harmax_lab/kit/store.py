@@ -160,7 +160,7 @@ class Run:
         curves, arrays = (_read_arrays(cell / file) for file in CELL_FILES[:2])
         metrics = read_json(cell / CELL_FILES[2])
         if not isinstance(metrics, dict):
-            raise DamagedError(f"{cell / CELL_FILES[2]} must hold a metric per name, and does not")
+            raise DamagedError(f"{cell / CELL_FILES[2]} must hold a value per metric, and does not")
         return CellResult(american(curves), american(arrays), american(metrics))
 
     @property

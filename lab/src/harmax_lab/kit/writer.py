@@ -33,7 +33,7 @@ class RunWriter(Run):
         try:
             found = read_config(folder)
             if found["overrides"] and not config["overrides"]:
-                # Somebody's own settings were those of a profile, as it turns out: the run is the profile's.
+                # The user's own settings are those of a profile now, so the run becomes the profile's.
                 found = {**found, "profile": config["profile"], "overrides": {}}
                 write_json(folder / "config.json", found)
             super().__init__(folder, found)
@@ -59,7 +59,7 @@ class RunWriter(Run):
         self.look_again()
 
     def adopt(self) -> int:
-        """Copy cells that a run of other seeds, but otherwise equal settings, has finished; return how many."""
+        """Copy cells that runs with equal settings but other seeds have finished. Return how many."""
         adopted = 0
         for folder in filter(is_started, sorted(self.folder.parent.glob("[!.]*/"))):
             missing = set(self.pending)
@@ -72,7 +72,7 @@ class RunWriter(Run):
                 common = [name for name in other.done if name in missing and other.cells[name] == self.cells[name]]
                 environments = other.environments if common else []
             except DamagedError:
-                continue  # what is damaged is reported where it is read, and is no source
+                continue  # damage is reported where the run itself is read
             for name in common:
                 self._copy(name, other)
             for environment in environments:
@@ -82,7 +82,7 @@ class RunWriter(Run):
 
     def _copy(self, name: str, other: Run) -> None:
         source, target = other.cell_folder(name), self.cell_folder(name)
-        for file in (*CELL_FILES, "done"):  # which is whole: its digests are checked whenever a cell is read
+        for file in (*CELL_FILES, "done"):  # known to be whole: `other.done` lists only cells with the right digests
             write_atomically(target / file, (source / file).read_bytes())
         (target / "failed.json").unlink(missing_ok=True)
         self.__dict__.pop("_checked", None)

@@ -4,8 +4,8 @@
     harmax search language --minutes 25  the corpus of the data folder, as long as there is time; meant for a GPU
     harmax search language --finals      after the search: the best of each family, five new seeds, the validation set
 
-Every family has the same number of runs and of steps. The last million training tokens are held out and judge the runs.
-The validation set is looked at by the final runs alone, which learn from all training tokens.
+Every family has the same number of runs and of steps. The last million training tokens are held out, and the runs are
+compared by their loss on them. Only the final runs use the validation set. They learn from all training tokens.
 """
 
 import gc
@@ -21,9 +21,9 @@ import numpy as np
 from harmax.data.text import Manifest, Shard, TokenShards
 from harmax.data.text.manifest import TOKEN, ShardWriter
 from harmax.train.language.text import generate_shards
-from harmax_lab.kit.finals import FINAL
-from harmax_lab.kit.search import DIVERGED, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.language.pretraining import TrainingSpec, pretrain_spec, unpacked_corpus
+from harmax_lab.search.finals import FINAL
+from harmax_lab.search.plan import DIVERGED, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 
 HELD_OUT = 1_000_000
 """Training tokens that judge the runs of the search."""

@@ -40,7 +40,7 @@ def judge_minor(place: Place, names: Names) -> Finding:
 
 
 def judge_best(place: Place, names: Names, score: str) -> Finding:
-    """Judge whether no other n is higher than n = 1 by more than `HIGHEST`, and one clearly lower by more."""
+    """Judge whether n = 1 is highest: no other n is higher by more than `HIGHEST`, and one is lower by more."""
     unbeaten = _all_others(place, score, names, HIGHEST, -1)
     some_lower = True if _some_other(place, score, names, -HIGHEST, -1) else None
     return Finding(both(unbeaten, some_lower), _means(place, score, names), {})

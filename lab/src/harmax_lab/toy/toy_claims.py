@@ -18,7 +18,7 @@ ROUNDING = 1e-6  # of FLOOR in float32
 
 
 def _ratio(results: Results) -> Interval:
-    """Return how many times the harmonic layer's wait cross-entropy's is, averaged over levels and paired by seed."""
+    """Return cross-entropy's wait divided by the harmonic layer's, averaged over levels and paired by seed."""
     found = results.paired("wait", "arm", "cross_entropy", "harmonic")
     assert found is not None
     return Interval(*(10**value for value in found.difference))

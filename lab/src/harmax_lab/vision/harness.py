@@ -1,10 +1,11 @@
-"""The public CIFAR-10 speedrun, airbench94_muon.py, with another head and loss; nothing of its file is in here.
+"""The public CIFAR-10 speedrun, airbench94_muon.py, with another head and loss. This module contains no code of it.
 
-The file (KellerJordan/cifar10-airbench) is imported as it is. What it looks up by name while it trains is exchanged in
-its own namespace alone: the last layer of its network, its `F.cross_entropy`, the learning rate and the weight decay of
-the last layer in its `torch.optim.SGD`, the folder of its images, and what it prints. Its optimizer, network, schedule,
-augmentation, tests and clock stay. Without a GPU its CUDA calls get a clock of the host, nothing is compiled, and
-numbers are float32, since CPUs are very slow in half precision: this shows that everything works, and measures nothing.
+The file (KellerJordan/cifar10-airbench) is imported as it is. Some names that it looks up while it trains are replaced,
+and only in its own namespace: the last layer of its network, its `F.cross_entropy`, the learning rate and the weight
+decay of the last layer in its `torch.optim.SGD`, the folder of its images, and what it prints. Its optimizer, network,
+schedule, augmentation, tests and clock stay. Without a GPU the host's clock replaces CUDA's, nothing is compiled, and
+numbers are float32, because half precision is very slow on CPUs. This only shows that everything works; the times mean
+nothing.
 """
 
 # B images, D features, V classes
@@ -143,7 +144,7 @@ class Harness:
             self._script.main(name, model)
 
     def _exchange(self) -> None:
-        """Exchange names of the script, once: compiled code looks at them, and new ones would compile it again."""
+        """Replace names of the script, once. Compiled code depends on them, so new ones would compile it again."""
         names: dict[str, Any] = {"optim": changed(torch.optim, SGD=self._sgd)}
         if self.device.type != "cuda":
             names |= {"cuda": HOST_CLOCK, "device": lambda name: self.device}
@@ -175,7 +176,7 @@ class Harness:
         return F.cross_entropy(scaled, labels, label_smoothing=smoothing, reduction=reduction)
 
     def _note(self, variables: Mapping[str, Any], is_final_entry: bool) -> None:
-        """Keep what the script would print. Its outputs may lie in memory that is used again, so weights are asked."""
+        """Keep what the script would print. Divergence is read from the weights, as outputs may be overwritten."""
         kept = {name: variables.get(name) for name in ("val_acc", "tta_val_acc", "time_seconds")}
         self._seen.append({**kept, "finite": bool(self._head.weight.isfinite().all())})
 
@@ -204,7 +205,7 @@ def changed(module: ModuleType, **names: Any) -> ModuleType:
 
 
 def load_script(path: Path) -> ModuleType:
-    """Import the public file. It reads its own text from the command line's first word, which is lent to it."""
+    """Import the public file. It reads its own source from `sys.argv[0]`, which names it for that time."""
     if not path.is_file():
         raise FileNotFoundError(
             f"`script` must be the file airbench94_muon.py, got {str(path)!r}, which is no file; get it from "

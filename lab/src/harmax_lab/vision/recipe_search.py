@@ -4,16 +4,16 @@
     harmax search vision --data cifar100 --minutes 8    one data set, as long as there is time; meant for a GPU
     harmax search vision --data cifar100 --finals       after the search: the best of each family on the test images
 
-Every family has the same number of runs and of epochs. A part of the training images is held out and judges the runs by
-their error; each seed draws its own part. Test images are looked at by the final runs alone, which learn from all
-training images. Lengths are in epochs. On the two small data sets settings are judged after as many epochs as final
+Every family has the same number of runs and of epochs. A part of the training images is held out, and the runs are
+compared by their error on it; each seed draws its own part. Only the final runs use the test images. They learn from
+all training images. Lengths are in epochs. On the two small data sets settings are judged after as many epochs as final
 runs have, because short runs prefer settings that learn fast and overfit later.
 
 Everything but the searched settings is as in `harmax run classifiers`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,8 @@ from harmax.data.images import Images
 from harmax.errors import unknown
 from harmax.train.vision import VisionSpec
 from harmax.train.vision.settings import GENERATED
-from harmax_lab.kit.finals import FINAL
-from harmax_lab.kit.search import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
+from harmax_lab.search.finals import FINAL
+from harmax_lab.search.plan import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.vision.classifiers_training import Diverged, read_side, some, split, tested, train_network
 from harmax_lab.vision.classifiers_tuning import CIFAR10, CIFAR100, PHOTOS, TINY, ClassifierSpec
 
@@ -66,44 +66,32 @@ KNOWN: dict[str, tuple[Mapping[str, Any], ...]] = {
 """What `harmax run classifiers` chose before, two of each family; held-out images had chosen them too."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Size:
     """A data set, the network, and how long its runs are."""
 
-    dataset: str
     rounds: Rounds
+    dataset: str
+    _: KW_ONLY
     epochs: int
     """Of the final runs."""
     held_out: float
-    """Share of the training images that judges the runs of the search."""
+    """Share of the training images on which the runs of the search are compared."""
     model: Any = "resnet18"
     batch: int = 512
     dtype: Any = "bf16"
     compile: bool = True
 
 
+# The four numbers of runs are those of the rounds "spread", "longer", "near" and "full".
 SIZES: dict[str, Size] = {
-    "cifar10": Size(
-        dataset=CIFAR10,
-        rounds=Rounds(spread=24, longer=8, near=12, full=4, steps=(4, 10, 20), repeats=2),
-        epochs=64,
-        held_out=0.1,
-    ),
-    "cifar100": Size(
-        dataset=CIFAR100,
-        rounds=Rounds(spread=48, longer=14, near=18, full=8, steps=(20, 80, 80), repeats=2),
-        epochs=80,
-        held_out=0.2,  # a tenth has 500 images, which tell apart no two good settings
-    ),
-    "tiny_imagenet": Size(
-        dataset=TINY,
-        rounds=Rounds(spread=36, longer=10, near=14, full=6, steps=(8, 25, 25), repeats=2),
-        epochs=25,
-        held_out=0.1,
-    ),
+    "cifar10": Size(Rounds(24, 8, 12, 4, steps=(4, 10, 20), repeats=2), CIFAR10, epochs=64, held_out=0.1),
+    # A tenth of CIFAR-100 has 500 images, too few to tell two good settings apart.
+    "cifar100": Size(Rounds(48, 14, 18, 8, steps=(20, 80, 80), repeats=2), CIFAR100, epochs=80, held_out=0.2),
+    "tiny_imagenet": Size(Rounds(36, 10, 14, 6, steps=(8, 25, 25), repeats=2), TINY, epochs=25, held_out=0.1),
     "smoke": Size(
-        dataset=GENERATED,
-        rounds=Rounds(spread=2, longer=1, near=1, full=2, steps=(1, 1, 2), repeats=2),
+        Rounds(2, 1, 1, 2, steps=(1, 1, 2), repeats=2),
+        GENERATED,
         epochs=2,
         held_out=0.25,
         model="tiny",
@@ -119,7 +107,7 @@ def plan(size: str, table: Path, device: str, data: str | None = None) -> Search
     known = [name for name in SIZES if name != "smoke"]
     if size != "smoke" and data not in known:
         raise ValueError(
-            f"`data` must be one of {', '.join(known)}, got none; say what to search on."
+            f"`data` must be one of {', '.join(known)}, got none; add --data."
             if data is None
             else unknown("data", data, known)
         )
@@ -158,7 +146,7 @@ class Trainer:
 
 
 def vision_spec(size: Size, trial: Trial) -> VisionSpec:
-    """Return what the trainer is told for a run."""
+    """Return the trainer's settings for a run."""
     usual, photos = ClassifierSpec(), size.dataset in PHOTOS
     searched = dict(trial.settings)
     if searched.get("center_start") == "means":
@@ -166,11 +154,7 @@ def vision_spec(size: Size, trial: Trial) -> VisionSpec:
     return VisionSpec(
         **FAMILIES[trial.family][0],
         **searched,
-        dataset=size.dataset,
-        model=size.model,
-        dtype=size.dtype,
-        compile=size.compile,
-        batch=size.batch,
+        **{name: getattr(size, name) for name in ("dataset", "model", "dtype", "compile", "batch")},
         micro_batch=size.batch,
         small_stem=True,
         zero_residual=False,

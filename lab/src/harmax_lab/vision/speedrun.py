@@ -3,10 +3,10 @@
     harmax search speedrun --script airbench94_muon.py                        the search; meant for a GPU
     harmax search speedrun --script airbench94_muon.py --finals --seeds 200   the runs that count
 
-The script is public (KellerJordan/cifar10-airbench) and is no part of harmax. `harness.py` says what is exchanged.
-Both families have the same number of runs, all of the script's 8 epochs. A tenth of the training images is held out and
-judges the runs by the accuracy with the script's test-time augmentation. Test images are looked at by the final runs
-alone. These have a third arm, `public`: the script as it is.
+The script is public (KellerJordan/cifar10-airbench) and is no part of harmax. `harness.py` says what is replaced in it.
+Both families have the same number of runs, and every run has the script's 8 epochs. A tenth of the training images is
+held out, and the runs are compared by their accuracy on it with the script's test-time augmentation. Only the final
+runs use the test images. They have a third arm, `public`: the script as it is.
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from harmax.data.images import load_images
-from harmax_lab.kit.finals import FINAL
-from harmax_lab.kit.search import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
+from harmax_lab.search.finals import FINAL
+from harmax_lab.search.plan import DIVERGED, Even, OneOf, Outcome, Range, Rounds, Search, Space, Trial
 from harmax_lab.vision.classifiers_training import some, split
 from harmax_lab.vision.harness import Harness, write_images
 

@@ -1,4 +1,4 @@
-"""From sources to a page: what can be read is shown, and what cannot is said on the page."""
+"""From sources to a page. The page shows what can be read, and names what cannot."""
 
 import contextlib
 from collections.abc import Iterator

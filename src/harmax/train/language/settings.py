@@ -5,16 +5,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harmax.errors import unknown
-from harmax.functional import check_softening, resolve_exponent
-from harmax.heads.scale import check_scale, check_start
-from harmax.train.checks import (
-    check_least,
-    check_logit_scale,
-    check_not_negative,
-    check_positive,
-    count_micro_batches,
-    known_scale,
-)
+from harmax.heads.scale import check_start
+from harmax.train import checks
 
 HEADS = ("harmonic", "linear", "gaussian")
 
@@ -138,9 +130,9 @@ class PretrainSpec:
     def __post_init__(self) -> None:
         least = {"n_layer": 1, "n_head": 1, "n_embd": 1, "context": 1, "vocab": 2, "sequences": 1, "micro_batch": 1}
         least |= {"steps": 1, "warmup": 0, "seed": 0, "log_every": 1, "evaluate_every": 0, "evaluation_sequences": 1}
-        check_least(self, {**least, "checkpoint_every": 1, "keep": 1})
-        check_not_negative(self, "weight_decay", "min_lr")
-        check_positive(self, "norm_gain", "center_lr", *(("center_std",) if self.center_std is not None else ()))
+        checks.check_least(self, {**least, "checkpoint_every": 1, "keep": 1})
+        checks.check_not_negative(self, "weight_decay", "min_lr")
+        checks.check_positive(self, "norm_gain", "center_lr", *(("center_std",) if self.center_std is not None else ()))
         if not self.clip >= 0:
             raise ValueError(f"`clip` must not be negative, got {self.clip}; 0 turns it off.")
         if not self.lr >= self.min_lr or not self.lr > 0:
@@ -157,12 +149,9 @@ class PretrainSpec:
             )
         if self.head not in HEADS:
             raise ValueError(unknown("head", self.head, HEADS))
-        check_logit_scale(self.head, self.logit_scale)
         if self.learn_exponent and self.head != "harmonic":
             raise ValueError(f"`learn_exponent` must go with the harmonic head, got the {self.head} one; leave it out.")
-        resolve_exponent(self.exponent, self.n_embd)
-        check_softening(self.softening)
-        check_scale(self.scale)
+        checks.check_head(self, self.n_embd)
         check_start(self.start, self.scale, self.softening)
         if self.start == "gain" and (self.head != "harmonic" or self.norm_gain != 1):
             raise ValueError(
@@ -179,9 +168,9 @@ class PretrainSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that decides the numbers of step after step, as plain values."""
         fields = {name: value for name, value in asdict(self).items() if name not in FREE}
-        own = {"decay_steps": self.end_of_decay, "scale": known_scale(self.head, self.scale)}
+        own = {"decay_steps": self.end_of_decay, "scale": checks.known_scale(self.head, self.scale)}
         return {**fields, "betas": list(self.betas), **own}
 
     def micro_batches(self, world: int) -> int:
         """Return how many micro-batches each of `world` processes computes per step."""
-        return count_micro_batches("sequences", self.sequences, self.micro_batch, world)
+        return checks.count_micro_batches("sequences", self.sequences, self.micro_batch, world)

@@ -145,7 +145,8 @@ def _timm(name: str, weights: Path | None, trained: bool) -> tuple[nn.Module, Pr
         module = timm.create_model(name, pretrained=fetch, num_classes=0)
     except Exception as error:
         raise ValueError(
-            f"the weights of timm:{name} could not be had ({error}); give them as a file: --weights model.safetensors."
+            f"the weights of timm:{name} could not be loaded ({error}); give them as a file: --weights "
+            "model.safetensors."
         ) from error
     if weights is not None:
         _load_weights(module, weights)

@@ -51,7 +51,7 @@ def save_picture_classifier(
         model: the classifier.
         backbone: what its network was made from.
         folder: the folder of the model.
-        measured: what is known about it, as plain values.
+        measured: what was measured, as plain values.
     """
     with needs("run"):
         from safetensors.torch import save

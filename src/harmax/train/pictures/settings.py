@@ -33,7 +33,7 @@ class PicturesSpec:
     """The folder: class folders, or train/ and val/ with class folders, or one flat folder of files such as
     cat_001.jpg, or any folder with --labels."""
     labels: Path | None = None
-    """A CSV file with the columns file (below --data) and label, and if you like split (train or val)."""
+    """A CSV file with the columns file (below --data) and label, and optionally split (train or val)."""
     validation: float = 0.2
     """Share of each class to test on, if neither folders nor --labels divide the pictures."""
     skip_broken: bool = False

@@ -35,7 +35,7 @@ TUNING_BATCH = 16
 
 @dataclass(frozen=True)
 class Telling:
-    """Where the words about a training go."""
+    """Receivers of messages about a training."""
 
     fact: Callable[[str], object] = lambda words: None
     """Receives what was chosen and found."""

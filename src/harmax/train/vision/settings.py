@@ -6,16 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harmax.errors import unknown
-from harmax.functional import check_softening, resolve_exponent
-from harmax.heads.scale import check_scale
-from harmax.train.checks import (
-    check_least,
-    check_logit_scale,
-    check_not_negative,
-    check_positive,
-    count_micro_batches,
-    known_scale,
-)
+from harmax.train import checks
 
 HEADS = ("harmonic", "linear")
 STARTS = ("linear", "means")
@@ -164,11 +155,13 @@ class VisionSpec:
             if getattr(self, name) not in known:
                 raise ValueError(unknown(name, getattr(self, name), known))
         least = {"image_size": 8, "padding": 0, "epochs": 1, "batch": 1, "micro_batch": 1, "workers": 0, "seed": 0}
-        check_least(self, {**least, "cutout": 0, "log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "keep": 1})
-        check_not_negative(self, "weight_decay", "momentum", "warmup")
-        check_positive(self, "center_lr")
+        checks.check_least(
+            self, {**least, "cutout": 0, "log_every": 1, "evaluate_every": 0, "checkpoint_every": 1, "keep": 1}
+        )
+        checks.check_not_negative(self, "weight_decay", "momentum", "warmup")
+        checks.check_positive(self, "center_lr")
         if self.center_decay is not None:
-            check_not_negative(self, "center_decay")
+            checks.check_not_negative(self, "center_decay")
             if not self.decay_centers:
                 raise ValueError(
                     f"`center_decay` must be left out where `decay_centers` is off, got {self.center_decay}; give one "
@@ -187,7 +180,6 @@ class VisionSpec:
     def _check_head(self) -> None:
         if self.center_std is not None and not 0 < self.center_std < math.inf:
             raise ValueError(f"`center_std` must be a positive number, got {self.center_std}; leave it out.")
-        check_logit_scale(self.head, self.logit_scale)
         own = (self.exponent, self.softening, self.scale, self.center_std, self.center_start)
         if self.head == "linear" and own != (None, 0, None, None, "linear"):
             raise ValueError(
@@ -198,9 +190,7 @@ class VisionSpec:
             raise ValueError(
                 f"`center_std` must be left out with `center_start` {self.center_start}, got both; give one of them."
             )
-        resolve_exponent(self.exponent, self.features)
-        check_softening(self.softening)
-        check_scale(self.scale)
+        checks.check_head(self, self.features)
 
     @property
     def features(self) -> int:
@@ -211,8 +201,8 @@ class VisionSpec:
     def identity(self) -> dict[str, Any]:
         """Everything that decides the numbers of step after step, as plain values."""
         fields = {name: value for name, value in asdict(self).items() if name not in FREE}
-        return {**fields, "milestones": list(self.milestones), "scale": known_scale(self.head, self.scale)}
+        return {**fields, "milestones": list(self.milestones), "scale": checks.known_scale(self.head, self.scale)}
 
     def micro_batches(self, world: int) -> int:
         """Return how many micro-batches each of `world` processes computes per step."""
-        return count_micro_batches("batch", self.batch, self.micro_batch, world)
+        return checks.count_micro_batches("batch", self.batch, self.micro_batch, world)

@@ -57,8 +57,8 @@ def run(
     """Run an experiment, or what is left of it, and return its run folder.
 
     Finished cells are read, not computed again. Failed cells are tried again. After an interrupt the same call
-    continues the run. Several processes may make the same call: each computes what the others do not. A view has the
-    cells of its source finished first.
+    continues the run. Several processes may make the same call: each computes what the others do not. For a view, the
+    missing cells of its source are computed first.
 
     Args:
         experiment: one of `EXPERIMENTS`, or one of your own.
@@ -119,7 +119,7 @@ def _compute(
     device: str | None,
     progress: Callable[[Event], None],
 ) -> None:
-    """Compute cells of a run. Leave to other processes what they are computing, wait, and compute what they leave."""
+    """Compute cells of a run. Wait for cells that other processes compute, and compute what these leave unfinished."""
     with Reservations(run.folder) as reservations:
         while names:
             ledger = Ledger(experiment, spec, run, names, reservations, progress)

@@ -1,4 +1,4 @@
-"""What every engine does with results: store each cell as it comes, count it, and report progress."""
+"""What every engine does with results: store each cell when it is finished, count it, and report progress."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -64,7 +64,7 @@ class Ledger(Generic[S, C]):
         return repr(self.experiment.work.group(cells[0]))
 
     def open(self, cells: Sequence[C]) -> "Part[C] | None":
-        """Begin to compute some cells of one group, those that no other process computes or has finished; None if none.
+        """Reserve those cells of one group that no other process computes or has finished. None if there is none.
 
         The cells are in the part's `cells`.
         """

@@ -4,10 +4,10 @@
     RAY_ADDRESS=auto harmax run mnist --full --engine ray        on a machine of a cluster: the cluster's
 
 A task gets one GPU and its share of the cores, or one core. A group of cells is one task, or several if the experiment
-says how it may be split (`Work.pieces`). Tasks send their results to this process, and only this process writes
-to the run's folder. So machines need nothing in common but an installed harmax. If they also share the run's folder, a
-task finds the partial state of an earlier one. If not, partial state stays on the machine that wrote it. The unfinished
-cells of a machine that is lost begin again on another one. The run needs the machine that it was started on.
+says how it may be split (`Work.pieces`). Tasks send their results to this process, and only this process writes to the
+run's folder. So all that the machines need is harmax. If they also share the run's folder, a task finds the partial
+state of an earlier one. If not, partial state stays on the machine that wrote it. If a machine is lost, its unfinished
+cells start again on another one. If the machine on which the run was started is lost, the run ends.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from harmax_lab.kit.experiment import Context, Work
 
 REPORT_EVERY = 0.5  # seconds between two progress reports of a task
 PATIENCE = 20.0  # seconds without a message from any task, after which the user is told
-LOSSES = 3  # machines that one part may lose before it counts as their end
+LOSSES = 3  # machines that may be lost while they compute one part, before the part is thought to be the cause
 
 
 class ClusterError(OSError):
@@ -97,11 +97,11 @@ class _Tasks(Generic[C]):
         self._start = start
         self.active: dict[Any, Part[C]] = {}
         self._bystanders: set[Any] = set()
-        """Tasks that were there when another one was ended by force: Ray may have given them the same process."""
+        """Tasks that were running when another one was ended by force: Ray may have run them in the same process."""
         self._nodes: dict[Any, str] = {}
         """The machine of each task, once it has begun."""
         self._losses: Counter[Any] = Counter()
-        """How many machines were lost with each part."""
+        """How many machines were lost while they computed each part."""
 
     def begin(self, part: Part[C]) -> None:
         """Give a part to Ray."""
@@ -158,7 +158,7 @@ class _Tasks(Generic[C]):
             del self.active[stream]
 
     def _is_innocent(self, stream: Any, part: Part[C], error: Exception) -> bool:
-        """Whether a task ended for a reason that is not its own, so that what is left of its part can begin again."""
+        """Whether a task ended for a reason outside it. Then the unfinished cells of its part can start again."""
         import ray
 
         if stream in self._bystanders and isinstance(error, ray.exceptions.WorkerCrashedError):
@@ -170,7 +170,7 @@ class _Tasks(Generic[C]):
         self._losses[part] += 1
         if self._losses[part] > LOSSES:
             return False
-        part.report(part.fraction, "a machine is lost; its cells begin again on another one")
+        part.report(part.fraction, "a machine is lost; its unfinished cells start again on another one")
         return True
 
     def _stands(self, stream: Any) -> bool:

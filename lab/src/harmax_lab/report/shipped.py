@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from harmax.errors import DamagedError
 from harmax.files import read_json
 from harmax_lab.kit.claims import VERDICTS, Verdict
-from harmax_lab.kit.report.markdown import from_markdown
 from harmax_lab.kit.store import Damage
 from harmax_lab.kit.tables import Table
+from harmax_lab.report.markdown import from_markdown
 
 PICTURE = re.compile(r"!\[[^\]]*\]\(([A-Za-z0-9_-]+)\.png\)")
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -10,10 +10,10 @@ from harmax.figures import Picture, house_style
 from harmax.files import from_json, to_json, write_atomically
 from harmax_lab.kit.claims import Claim, Verdict
 from harmax_lab.kit.experiment import PROFILES, Experiment, Summary
-from harmax_lab.kit.report.shipped import Published, published_folder, read_published
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, Damage, Run, open_runs, spec_hash
 from harmax_lab.kit.variants import as_flags, changes_of, in_words, stored
+from harmax_lab.report.shipped import Published, published_folder, read_published
 
 UNREGISTERED = (
     "no experiment of this name is registered; register it in the entry-point group harmax.experiments to see it here"
@@ -106,7 +106,7 @@ def write_report(
         output: the file to write; None: report.html in `folder`.
         published: the published results; None: those that travel with the laboratory.
     """
-    from harmax_lab.kit.report.page import render
+    from harmax_lab.report.page import render
 
     found = collect(experiments, folder, strict=False)
     shelf = published_folder() if published is None else Path(published)
@@ -195,11 +195,7 @@ def command_of(run: Run) -> str:
 def _check_current(experiment: Experiment[Any, Any], run: Run) -> None:
     if run.profile not in PROFILES:
         raise ValueError(f"its profile must be one of {', '.join(PROFILES)}, got {run.profile!r}; run it again")
-    if run.config["version"] != experiment.version:
-        raise ValueError(
-            f"written by version {run.config['version']} of the experiment, which is now at {experiment.version}; "
-            f"run it again"
-        )
+    experiment.check_version(run)
     spec = experiment.load_spec(run.config["spec"])
     if {cell.name for cell in experiment.work.cells(spec)} != set(run.cells):
         raise ValueError("config.json lists other cells than its settings have; run it again")

@@ -15,9 +15,9 @@ from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.published import ROWS
-from harmax_lab.kit.report import judge_again, write_results
-from harmax_lab.kit.report.results import NO_ROWS, OTHER_VERSION
 from harmax_lab.kit.tables import Table
+from harmax_lab.report import judge_again, write_results
+from harmax_lab.report.results import NO_ROWS, OTHER_VERSION
 from planted_demo import DEMO, DemoSpec
 
 

@@ -17,9 +17,9 @@ import pytest
 from harmax.figures import Picture
 from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit.claims import Claim, Finding
-from harmax_lab.kit.report import write_report, write_results
-from harmax_lab.kit.report.shipped import published_folder, read_published
 from harmax_lab.kit.tables import Table
+from harmax_lab.report import write_report, write_results
+from harmax_lab.report.shipped import published_folder, read_published
 from pages_read import Page
 from planted_demo import DEMO, DemoSpec, draw, judge
 
@@ -199,7 +199,7 @@ def test_damaged_published_results_are_listed(
 
 
 def test_a_figure_of_many_points_is_a_png(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harmax_lab.kit.report.page.LARGE_SVG", 100)
+    monkeypatch.setattr("harmax_lab.report.page.LARGE_SVG", 100)
     run("demo", folder=tmp_path / "runs")
     (source,) = page_of(tmp_path / "runs").values("src", "img")
     assert source.startswith("data:image/png;base64,")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from harmax.errors import DamagedError
-from harmax_lab.kit.finals import FINAL, FIRST_SEED, final_table, finals_path, run_finals
-from harmax_lab.kit.search import (
+from harmax_lab.search.finals import FINAL, FIRST_SEED, final_table, finals_path, run_finals
+from harmax_lab.search.plan import (
     Even,
     OneOf,
     Outcome,
@@ -22,7 +22,7 @@ from harmax_lab.kit.search import (
     chosen,
     next_trial,
 )
-from harmax_lab.kit.trials import read_table, run_search, write_table
+from harmax_lab.search.trials import read_table, run_search, write_table
 
 SPACE = {"lr": Range(1e-4, 1.0), "size": Range(1.0, 1000.0), "tied": OneOf((True, False))}
 FAMILIES = {"ours": SPACE, "theirs": {"lr": SPACE["lr"], "decay": Range(0.01, 1.0)}}

@@ -1,22 +1,22 @@
-"""The runs that count, after a search: the chosen setting of every family with the same new seeds, on the test data.
+"""Final runs, after a search: the chosen setting of every family, with new seeds, measured on the test data.
 
-They have a table of their own, a row per run. It is their state, as the search's table is the search's: an interrupted
-final goes on, and no run is counted twice. Seeds come in turn, all families of one before the next, so what is there
-after an interrupt can be paired.
+Final runs have a table of their own, with one row per run. The table is their state: after an interrupt the same
+command continues, and no run is counted twice. Each seed is run for all families before the next seed. So the runs that
+are there after an interrupt can be paired.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from harmax.analysis import Interval, PairedDifference
 from harmax.errors import DamagedError
 from harmax_lab.kit.judges import signed
 from harmax_lab.kit.results import compare, interval
-from harmax_lab.kit.search import Search, Trial, chosen
 from harmax_lab.kit.tables import Table, tabulate
-from harmax_lab.kit.trials import fill, read_table, turns
+from harmax_lab.search.plan import Search, Trial, chosen
+from harmax_lab.search.trials import Filling, fill, read_table, turns
 
 FINAL = "final"
 FIRST_SEED = 100
@@ -29,7 +29,7 @@ def finals_path(table: Path) -> Path:
 
 
 def winners(search: Search, table: Path, families: Iterable[str] = ()) -> dict[str, Trial]:
-    """Return a run with the chosen setting of every family that is meant (empty: all), and of every control.
+    """Return a run with the chosen setting of every family that is named (none: all), and of every control.
 
     Raises:
         ValueError: if the search of one of them is not finished.
@@ -50,22 +50,15 @@ def winners(search: Search, table: Path, families: Iterable[str] = ()) -> dict[s
 
 
 def run_finals(
-    search: Search,
-    table: Path,
-    *,
-    seeds: int,
-    families: Iterable[str] = (),
-    wants_more: Callable[[], bool] = lambda: True,
-    report: Callable[[Trial], object] = lambda trial: None,
-    side_by_side: bool = False,
+    search: Search, table: Path, *, seeds: int, families: Iterable[str] = (), **filling: Unpack[Filling]
 ) -> list[Trial]:
     """Train the chosen setting of every family with new seeds, or what is left of that, and return these runs.
 
     Args:
         search: what was searched.
-        table: its table of runs. All families that are meant must be finished.
-        seeds: how many.
-        families, wants_more, report, side_by_side: as for `run_search`; controls count as families.
+        table: its table of runs. The search of every family that is named must be finished.
+        seeds: number of new seeds.
+        families, filling: as for `run_search`; controls count as families.
     """
     best, path = winners(search, table, families), finals_path(table)
 
@@ -82,13 +75,13 @@ def run_finals(
             return None
         return Trial(family, len(own), FINAL, search.final_steps, FIRST_SEED + len(own), dict(best[family].settings))
 
-    return fill(path, search, tuple(best), upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)
+    return fill(path, search, tuple(best), upcoming, **filling)
 
 
 def final_table(search: Search, trials: Sequence[Trial]) -> Table:
     """Compare final runs: means over seeds, and paired differences from the first family, with 95 % intervals.
 
-    A family with a diverged run has no mean: the run is a failure, and no number says how great.
+    A family with a diverged run has no mean, because no number says how bad a diverged run is.
     """
     arms = (*search.families, *search.controls)
     families = [family for family in arms if any(trial.family == family for trial in trials)]

@@ -8,44 +8,44 @@ from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from harmax.errors import DamagedError, unknown
 from harmax.files import write_atomically
-from harmax_lab.kit.search import Outcome, Search, Space, Trial, next_trial
+from harmax_lab.search.plan import Outcome, Search, Space, Trial, next_trial
 
 FIELDS = ("family", "number", "round", "steps", "seed", "loss")
 
 
-def run_search(
-    search: Search,
-    path: Path,
-    *,
-    families: Iterable[str] = (),
-    wants_more: Callable[[], bool] = lambda: True,
-    report: Callable[[Trial], object] = lambda trial: None,
-    side_by_side: bool = False,
-) -> list[Trial]:
-    """Run a search, or what is left of it, and return the table; what is there is kept.
+class Filling(TypedDict, total=False):
+    """How a table is filled."""
+
+    wants_more: Callable[[], bool]
+    """Is asked before every run; no run starts after it has returned False. Left out: all runs."""
+    report: Callable[[Trial], object]
+    """Is called with every finished run."""
+    side_by_side: bool
+    """Whether every family has a process of its own, so that a GPU is busy while one of them waits."""
+
+
+def run_search(search: Search, path: Path, *, families: Iterable[str] = (), **filling: Unpack[Filling]) -> list[Trial]:
+    """Run a search, or what is left of it, and return all its runs. Runs that are in the table are not repeated.
 
     Args:
         search: what is searched.
         path: of the table, a csv. It is written after every run.
-        families: whose turn it is; empty: all.
-        wants_more: is asked before every run; the search stops where it returns False.
-        report: is called with every finished run.
-        side_by_side: whether every family has a process of its own, so that a GPU is busy while one of them waits.
+        families: which families to run; empty: all.
+        filling: as in `Filling`.
     """
 
     def upcoming(family: str, trials: Sequence[Trial]) -> Trial | None:
         return next_trial(family, search.families[family], search.rounds, trials, search.known.get(family, ()))
 
-    chosen = turns(families, tuple(search.families))
-    return fill(path, search, chosen, upcoming, wants_more=wants_more, report=report, side_by_side=side_by_side)
+    return fill(path, search, turns(families, tuple(search.families)), upcoming, **filling)
 
 
 def turns(families: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    """Return the families that are meant: all where none is named; refuse one that is not there."""
+    """Return the families that are named, or all if none is. Refuse an unknown one."""
     for family in (named := tuple(families)):
         if family not in known:
             raise ValueError(unknown("families", family, known))
@@ -58,15 +58,15 @@ def fill(
     families: Sequence[str],
     upcoming: Callable[[str, Sequence[Trial]], Trial | None],
     *,
-    wants_more: Callable[[], bool],
-    report: Callable[[Trial], object],
+    wants_more: Callable[[], bool] = lambda: True,
+    report: Callable[[Trial], object] = lambda trial: None,
     side_by_side: bool = False,
 ) -> list[Trial]:
     """Run what is missing in a table, family by family in turn or side by side, and write it after every run.
 
     Args:
         path, search, wants_more, report, side_by_side: as for `run_search`.
-        families: whose turn it is.
+        families: which families to run.
         upcoming: returns the next run of a family, given all finished ones; None at its end.
     """
     trials = read_table(path, {**search.families, **{name: {} for name in search.controls}})
@@ -95,7 +95,7 @@ def _side_by_side(
     wants_more: Callable[[], bool],
     keep: Callable[[Trial, Outcome], None],
 ) -> None:
-    """Let every family have a process. The next run of a family depends on its own runs alone, so none waits."""
+    """Give every family a process. The next run of a family depends on its own runs alone, so no family waits."""
     running: dict[Future[Outcome], Trial] = {}
     with ExitStack() as stack:
         pools = {
@@ -146,13 +146,16 @@ def read_table(path: Path, families: Mapping[str, Space]) -> list[Trial]:
             trial = Trial(row["family"], number, row["round"], steps, seed, settings, float(row["loss"]), notes)
         except (KeyError, TypeError, ValueError) as error:
             raise DamagedError(
-                f"{path}, line {line}: not a run of this search ({error!r}); mend or delete it"
+                f"{path}, line {line}: not a run of this search ({error!r}); correct or delete the line"
             ) from None
         trials.append(trial)
     for family in families:
         numbers = [trial.number for trial in trials if trial.family == family]
         if numbers != list(range(len(numbers))):
-            raise DamagedError(f"{path} must hold the runs of {family} once each and in order, got numbers {numbers}")
+            raise DamagedError(
+                f"{path} must hold the runs of {family} once each and in order, got numbers {numbers}; restore or "
+                "delete the table"
+            )
     return trials
 
 

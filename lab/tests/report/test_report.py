@@ -15,9 +15,9 @@ from harmax_lab.experiments import EXPERIMENTS, run
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.experiment import Experiment, Spec, view
 from harmax_lab.kit.published import ROWS
-from harmax_lab.kit.report import write_report, write_results
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.results import Results
+from harmax_lab.report import write_report, write_results
+from harmax_lab.report.svg import to_svg
 from pages_read import Page
 from planted_demo import DEMO, DemoCell, DemoSpec, draw
 

@@ -10,9 +10,9 @@ from harmax.files import read_json, write_atomically, write_json
 from harmax_lab.kit.claims import Claim, Verdict, conclude, verdict_words
 from harmax_lab.kit.experiment import PROFILES, Experiment
 from harmax_lab.kit.published import OLD_ROWS, ROWS, read_rows, write_rows
-from harmax_lab.kit.report.html import Section, collect, describe_environment, format_number
-from harmax_lab.kit.report.markdown import from_markdown, to_markdown
 from harmax_lab.kit.tables import Table
+from harmax_lab.report.html import Section, collect, describe_environment, format_number
+from harmax_lab.report.markdown import from_markdown, to_markdown
 
 OTHER_VERSION = "The published runs are of an earlier version of this experiment. Run it again."
 NO_ROWS = "The rows of the published runs were not kept, and their verdicts are on other statements. Run it again."

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from harmax.errors import needs
 from harmax.figures import Picture, to_png
 from harmax_lab.kit.claims import NOT_DECIDED, NOT_RUN, VERDICTS, Claim, Verdict, said_and_rule, verdict_words
-from harmax_lab.kit.report.html import Report, Section, describe_environment, format_number
-from harmax_lab.kit.report.svg import to_svg
 from harmax_lab.kit.rules import RULES
+from harmax_lab.report.html import Report, Section, describe_environment, format_number
+from harmax_lab.report.svg import to_svg
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -302,7 +302,7 @@ def render(report: Report) -> str:
         from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("harmax_lab.kit.report", "."),
+        loader=PackageLoader("harmax_lab.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -316,7 +316,7 @@ def render(report: Report) -> str:
         "prose": prose,
         "kebab": lambda words: words.replace(" ", "-"),
     }
-    style, script = (files("harmax_lab.kit.report").joinpath(name).read_text(encoding="utf-8") for name in ASSETS)
+    style, script = (files("harmax_lab.report").joinpath(name).read_text(encoding="utf-8") for name in ASSETS)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = Page(report, tuple(map(Part, report.sections)))
     return environment.get_template("template.html.j2").render(

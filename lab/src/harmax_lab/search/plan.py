@@ -1,14 +1,14 @@
-"""A search over settings whose state is its table of runs: successive halving, then runs beside the best.
+"""A search over settings: successive halving, then settings near the best. Its state is its table of runs.
 
-The next run is a function of the table alone. So a search goes on anywhere with its table, in any number of pieces, and
-no run is counted twice. Every run is a row, diverged ones too.
+The next run depends on the table alone. So a search can stop at any time and continue on any machine that has the
+table, and no run is counted twice. Every run has a row, also a run that diverged.
 
-1. Settings spread evenly over the space (Sobol points), and before them known ones, are run for a short time.
+1. Some known settings, and settings spread evenly over the space (Sobol points), are run for a short time.
 2. The best of them are run for longer.
-3. Settings near the best so far are run as long, one after the other.
-4. The best of all these are run for the full time, with seeds of their own. The best mean among them is chosen.
+3. Settings near the best so far are run for the same time, one after the other.
+4. The best of all these are run for the full time, with other seeds. The setting with the best mean is chosen.
 
-`kit/trials.py` keeps the table. `kit/finals.py` has the runs that count, which come after a search.
+`trials.py` keeps the table. `finals.py` trains the chosen settings again and measures them on the test data.
 """
 
 import math
@@ -92,12 +92,12 @@ Outcome = tuple[float, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a search: its settings, how long it is, and what came of it."""
+    """One run of a search: its settings, its length and its result."""
 
     family: str
     number: int
     round: str
-    """"spread", "longer", "near" or "full"; "final" for a run that counts, see `kit/finals.py`."""
+    """"spread", "longer", "near" or "full"; "final" for a run after the search, see `finals.py`."""
     steps: int
     seed: int
     settings: Mapping[str, Any]
@@ -116,24 +116,24 @@ class Rounds:
     near: int
     full: int
     steps: tuple[int, int, int]
-    """Of the rounds "spread", of "longer" and "near", and of "full"."""
+    """Lengths: of the round "spread", of "longer" and "near", and of "full"."""
     parents: int = 4
-    """The best settings beside which the round "near" looks; every second time it looks beside the very best."""
+    """How many of the best settings the round "near" starts from. Every second run starts from the very best."""
     reach: float = 0.08
     """Standard deviation of a step away from a parent, as a share of each range."""
     seeds: tuple[int, int, int, int] = (0, 0, 0, 1)
-    """Of the four rounds; of "full" the first one."""
+    """Seed of the runs in each of the four rounds; in "full" the first of `repeats` seeds."""
     repeats: int = 1
     """Seeds per setting in the round "full": it runs `full / repeats` settings."""
 
     @property
     def runs(self) -> int:
-        """Runs of one family."""
+        """Number of runs per family."""
         return self.spread + self.longer + self.near + self.full
 
     @property
     def budget(self) -> int:
-        """Steps of one family."""
+        """Number of steps per family."""
         short, middle, long = self.steps
         return self.spread * short + (self.longer + self.near) * middle + self.full * long
 
@@ -147,20 +147,20 @@ class Search:
     rounds: Rounds
     """The same for all families."""
     train: Callable[[Trial], Outcome]
-    """Trains a run. It can be pickled, so that processes may share the work. Runs of the round "final" learn from all
-    training data and are measured on the test data; no other run sees these."""
+    """Trains a run. It must be picklable, so that processes can share the work. Runs of the round "final" learn from
+    all training data and are measured on the test data. No other run sees the test data."""
     final_steps: int
     """Length of a final run."""
     controls: tuple[str, ...] = ()
-    """Arms of the final runs that have nothing to search. What they are, `train` knows."""
+    """Arms of the final runs without anything to search. `train` knows their settings."""
     measures: tuple[str, ...] = ("loss",)
     """What the table of final runs shows: the loss, or names of notes."""
     unit: str = "steps"
-    """Of the lengths."""
+    """Unit of the lengths."""
     natural: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """Ends beyond which there is nothing, by name of the setting."""
+    """Ends of a range that are natural limits, such as 0, by name of the setting."""
     known: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    """Settings that were used before, by family. They take the place of the first points that are spread."""
+    """Settings that were used before, by family. They replace the first of the evenly spread ones."""
 
     def __post_init__(self) -> None:
         for family, settings in self.known.items():
@@ -179,11 +179,11 @@ def next_trial(
     """Return the next run of a family, given those that are finished; None at the end.
 
     Args:
-        family: whose search it is.
-        space: what may be set.
+        family: the family to search.
+        space: its settings and their ranges.
         rounds: how many runs, and how long.
         trials: all finished runs, of any family.
-        known: settings that come first.
+        known: settings to run first.
     """
     own = [trial for trial in trials if trial.family == family]
     number, by_round = len(own), {name: [t for t in own if t.round == name] for name in PLAN}
@@ -240,7 +240,7 @@ def best(trials: Iterable[Trial], count: int) -> list[Trial]:
 
 
 def _beside(settings: Mapping[str, Any], space: Space, reach: float, draw: np.random.Generator) -> dict[str, Any]:
-    """Move every number a little; of the values of a `OneOf` another one is taken now and then."""
+    """Move every number a little. Now and then, take another value of a `OneOf`."""
     found = {}
     for name, one in space.items():
         if isinstance(one, OneOf):
@@ -255,14 +255,14 @@ def _seed(family: str) -> int:
 
 
 def choices(trial: Trial, space: Space, *, natural: Mapping[str, Sequence[float]] | None = None) -> list[Choice]:
-    """Return a chosen setting for the rule about ends of grids.
+    """Return the values of a chosen run, for the rule about values at an end of their range.
 
-    A number counts as at an end if it lies within a hundredth of the range from it.
+    A number is at an end if its distance from it is below a hundredth of the range.
 
     Args:
-        trial: that was chosen.
-        space: that was searched.
-        natural: ends beyond which there is nothing, by name.
+        trial: the chosen run.
+        space: the space that was searched.
+        natural: as in `Search`.
     """
     found = []
     for name, one in space.items():

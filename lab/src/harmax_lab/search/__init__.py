@@ -1,0 +1,1 @@
+"""Searches for good settings: `plan` says which run is next, `trials` keeps the table, `finals` the runs that count."""
