@@ -6,10 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Tensor
 
-from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from harmax.analysis import parallelogram_loss
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
 from harmax_lab.kit.store import CellResult
-from harmax_lab.toy.theory import EXPERIMENT, separable
+from harmax_lab.toy.theory import EXPERIMENT, centers, separable, statements
+from harmax_lab.toy.theory.measures import own_derivative
 from harmax_lab.toy.theory.separable import (
     BLOBS,
     CROSS_ENTROPY,
@@ -56,6 +59,7 @@ HARMONIC_RUN = {
     "signed": 1e-12,
     "own": 1e-3,
     "negative_mass": 0.01,
+    "unsigned": 1e-3,
     "unsigned_mass": 0.02,
     "outside_hull": 0.0,
     "hull_distance": 0.0,
@@ -107,11 +111,17 @@ def changed(
 
 
 def verdicts_of(spec: TheorySpec, results: dict[TheoryCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
+    """Return the verdicts that runs can turn."""
+    verdicts = EXPERIMENT.summarize(spec, results).verdicts
+    return {verdict.claim: verdict.verdict for verdict in verdicts if verdict.claim not in EXACT}
 
 
+EXACT = {"derivative_of_own_class", "parallelogram_loss_has_no_scale"}
 QUICK = replace(EXPERIMENT.profiles["quick"], seeds=tuple(range(6)))  # the fewest for the interval of a median
 NEVER_RUN = {
+    "compression_is_interpretable",
+    "parallelograms_help",
+    "valuable_tool",
     "test_error_below_bound",
     "combinations_make_it_interpretable",
     "intrinsic_dimension",
@@ -157,6 +167,7 @@ BREAKS: list[tuple[str, Callable[[TheoryCell], bool], Callable[[TheoryCell], dic
     ("bound_orders_gaps", every_run("harmonic"), to(error_gap=0.03)),
     ("weights_are_class_centers", one_setting("harmonic_2"), to(nearer_members=0.2)),
     ("convex_combination", one_setting("harmonic", DIGITS, 50), to(hull_distance=0.3)),
+    ("formula_of_centers", one_setting("harmonic_2"), to(unsigned=0.3)),
     ("cross_entropy_is_no_combination", every_run("cross_entropy", DIGITS), to(change_outside_points=1e-15)),
     ("signed_stationarity", one_run("harmonic_2"), to(signed=1e-3)),
     ("squared_distances_concentrate", *gaussian("scatter", -0.25)),
@@ -186,7 +197,34 @@ def test_planted_runs_break_their_claim_alone(
 
 def test_every_claim_can_be_broken() -> None:
     broken = {claim for claim, *_ in BREAKS} | {"bound_says_something"}
-    assert broken == {claim.id for claim in EXPERIMENT.claims} - NEVER_RUN
+    assert broken == {claim.id for claim in EXPERIMENT.claims} - NEVER_RUN - EXACT
+
+
+def without_runs(claim: str) -> Verdict:
+    verdicts = EXPERIMENT.summarize(QUICK, {}).verdicts
+    return next(verdict for verdict in verdicts if verdict.claim == claim)
+
+
+def test_the_formula_of_the_derivative_is_exact_and_needs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = without_runs("derivative_of_own_class")
+    assert found.verdict == NOT_REPRODUCED
+    assert found.numbers["apart"] > 1
+
+    def by_hand(points: Tensor, target: Tensor, centers: Tensor, exponent: float) -> Tensor:
+        written = own_derivative(points, target, centers, exponent)
+        for k in range(len(centers)):
+            away = centers[k] - points[target == k]
+            written[k] += (exponent * away / away.square().sum(1, keepdim=True)).sum(0)  # 1 - p in the place of -p
+        return written
+
+    monkeypatch.setattr(centers, "own_derivative", by_hand)
+    assert without_runs("derivative_of_own_class").verdict == REPRODUCED
+
+
+def test_the_scale_of_parallelograms_is_exact_and_needs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert without_runs("parallelogram_loss_has_no_scale").verdict == REPRODUCED
+    monkeypatch.setattr(statements, "parallelogram_loss", lambda a, b, c, d, scale: parallelogram_loss(a, b, c, d, 1))
+    assert without_runs("parallelogram_loss_has_no_scale").verdict == NOT_REPRODUCED
 
 
 def test_a_vacuous_bound_is_called_so() -> None:
