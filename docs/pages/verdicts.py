@@ -22,6 +22,13 @@ class Judged(NamedTuple):
     experiment: Experiment[Any, Any]
     claim: Claim
     verdict: str
+    reason: str = ""
+    """The published sentence; empty where nothing is published."""
+
+    @property
+    def key(self) -> str:
+        """The experiment and the claim."""
+        return f"{self.experiment.name}/{self.claim.id}"
 
     @property
     def words(self) -> str:
@@ -34,9 +41,9 @@ def judged() -> Iterator[Judged]:
     for name, experiment in EXPERIMENTS.items():
         path = RESULTS / name / "summary.json"
         stored = json.loads(path.read_text())["verdicts"] if path.exists() else []
-        verdicts = {entry["claim"]: entry["verdict"] for entry in stored}
+        verdicts = {entry["claim"]: (entry["verdict"], entry["sentence"]) for entry in stored}
         for claim in experiment.claims:
-            yield Judged(experiment, claim, verdicts.get(claim.id) or claim.unanswered("").verdict)
+            yield Judged(experiment, claim, *verdicts.get(claim.id, (claim.unanswered("").verdict,)))
 
 
 def tally() -> str:

@@ -142,7 +142,6 @@ def test_the_signed_equation_holds_where_the_gradient_is_zero_and_nowhere_near(e
     there = measures.stationarity(points, target, centers, exponent)
     assert there.signed < 1e-10
     assert there.own > 0.05
-    assert there.unsigned > 0.05
     assert there.negative_mass > 0.05
     aside = measures.stationarity(points, target, centers + 0.1, exponent)
     assert aside.signed > 1e-2

@@ -27,7 +27,7 @@ from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, median_of, places, tabulate
 from harmax_lab.toy.heads import Trajectory, loss_of, margins, tabulate_last_step
-from harmax_lab.toy.theory import bounds, centers, distances, scaling, statements
+from harmax_lab.toy.theory import bounds, centers, distances, proofs, scaling, statements
 from harmax_lab.toy.theory.figures import figures
 from harmax_lab.toy.theory.measures import class_spread, growth, hull_distance, stationarity
 from harmax_lab.toy.theory.separable import (
@@ -121,6 +121,7 @@ CLAIMS = (
     *scaling.CLAIMS,
     *bounds.CLAIMS,
     *centers.CLAIMS,
+    *proofs.CLAIMS,
     *distances.CLAIMS,
     *statements.CLAIMS,
 )
@@ -186,7 +187,7 @@ EXPERIMENT = Experiment(
     title="The theorems of the paper, on separable data",
     figure="Sec. 2; App. G, which has no figure",
     claims=CLAIMS,
-    version=3,
+    version=2,
     profiles={
         "smoke": TheorySpec(
             seeds=(0, 1), samples=(16, 32), steps=300, test_samples=2000, dimensions=(16, 64, 256), pairs=500

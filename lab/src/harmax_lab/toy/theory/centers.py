@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, one_hot
 
-from harmax.functional import log_harmax
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.results import Results, where
 from harmax_lab.paper.readings import NEGLIGIBLE
-from harmax_lab.toy.theory.measures import class_spread, own_derivative
+from harmax_lab.toy.theory.measures import class_spread
 from harmax_lab.toy.theory.separable import DIGITS, HARMONIC, PLAIN
 from harmax_lab.toy.theory.settings import (
     EVERYWHERE,
@@ -136,37 +135,6 @@ def _judge_negligible(results: Results) -> Finding:
     )
 
 
-def _judge_formula(results: Results) -> Finding:
-    unsigned, signed = _everywhere(results, "unsigned", INSIDE), averages(results, "signed")
-    return Finding(
-        unsigned.holds,
-        f"The formula misses the farthest center, in units of the class's spread, by {ranges(unsigned.found)}. With "
-        f"([y_i = k] - p_ik) / |x_i - w_k|^2, which is negative for the other classes, it misses by {ranges(signed)}.",
-        plain(unsigned.found, "missed by") | plain(signed, "with signs"),
-    )
-
-
-def _judge_derivative(results: Results) -> Finding:
-    generator = torch.Generator().manual_seed(0)
-    points, centers = (torch.randn(size, 5, dtype=torch.float64, generator=generator) for size in (40, 4))
-    target, exponent = torch.arange(40) % 4, 2.0
-
-    def derivative(k: int) -> Tensor:
-        moving = centers.clone().requires_grad_()
-        log_p_BK = log_harmax((points[target == k][:, None] - moving).norm(dim=2), exponent)
-        return torch.autograd.grad(-log_p_BK[:, k].sum(), moving)[0][k]
-
-    true = torch.stack([derivative(k) for k in range(len(centers))])
-    apart = float((own_derivative(points, target, centers, exponent) - true).norm() / true.norm())
-    return Finding(
-        apart < MATCHES,
-        f"For 40 drawn points of 4 classes the formula differs from the automatic derivative by {apart:.2g} of its "
-        "length. The derivative has 1 - p in the place of -p: own samples attract their center, and in the formula "
-        "they repel it.",
-        {"apart": apart},
-    )
-
-
 def _judge_directions(results: Results) -> Finding:
     closer = _everywhere(results, "closer_members", FEW)
     cosine, members = (averages(results, name) for name in ("direction", "member_direction"))
@@ -220,23 +188,6 @@ CLAIMS = (
         sentences=("G/33",),
         needs=where(data=TRAINED, arm=HARMONIC),
         judge=_judge_convex,
-    ),
-    Claim(
-        "derivative_of_own_class",
-        "The derivative of the harmonic loss by w_k has the part - sum beta / |x_i - w_k|^2 (w_k - x_i) p_ik from the "
-        "samples of class k. Compared with the automatic derivative at drawn points. Exact.",
-        sentences=("G/37",),
-        judge=_judge_derivative,
-        exact=True,
-    ),
-    Claim(
-        "formula_of_centers",
-        "At a critical point each weight of the harmonic loss is the average of all training points, weighted by "
-        f"1 / |x_i - w_k|^2. Holds if the farthest weight lies within {INSIDE} of the class's spread of it: "
-        f"{EVERYWHERE}.",
-        sentences=("G/39",),
-        needs=where(data=TRAINED, arm=HARMONIC),
-        judge=_judge_formula,
     ),
     Claim(
         "other_classes_are_negligible",

@@ -44,10 +44,8 @@ class Stationarity(NamedTuple):
     """Largest distance of a center from the plain mean of its class."""
     negative_mass: float
     """Sum of |a_i| over the other classes by that over the own class, mean over centers."""
-    unsigned: float
-    """The same as `signed` if a_i were 1 / s_ik, without p and without a sign, as the paper's proof has it."""
     unsigned_mass: float
-    """Share of the other classes in these."""
+    """Share of the other classes if a_i were 1 / s_ik, without p and without a sign, as the paper's proof has it."""
 
 
 def stationarity(points: Tensor, target: Tensor, centers: Tensor, exponent: float) -> Stationarity:
@@ -65,30 +63,8 @@ def stationarity(points: Tensor, target: Tensor, centers: Tensor, exponent: floa
     inverse_BK = 1 / squared_distance(points, centers)
     shares = ((1 - own_BK) * inverse_BK).sum(0) / inverse_BK.sum(0)
     return Stationarity(
-        signed=farthest(a_BK),
-        own=farthest(a_own_BK),
-        mean=farthest(own_BK),
-        negative_mass=float(masses.mean()),
-        unsigned=farthest(inverse_BK),
-        unsigned_mass=float(shares.mean()),
+        farthest(a_BK), farthest(a_own_BK), farthest(own_BK), float(masses.mean()), float(shares.mean())
     )
-
-
-def own_derivative(points: Tensor, target: Tensor, centers: Tensor, exponent: float) -> Tensor:
-    r"""The derivative of the loss of a class's own members by its center (K, D), as the paper's proof writes it.
-
-    .. math:: -\sum_{i: y_i = k} n \frac{w_k - x_i}{s_{ik}} p_{ik}
-
-    What automatic differentiation gives has 1 - p in the place of -p.
-
-    >>> own_derivative(torch.tensor([[2.0], [5.0]]), torch.tensor([0, 1]), torch.tensor([[0.0], [4.0]]), 2.0)
-    tensor([[0.5000],
-            [1.9231]])
-    """
-    s_BK = squared_distance(points, centers)
-    own_BK = torch.nn.functional.one_hot(target, len(centers)).to(points.dtype)
-    force_BK = -exponent * own_BK * log_harmax(s_BK.sqrt(), exponent).exp() / s_BK
-    return force_BK.sum(0)[:, None] * centers - force_BK.T @ points
 
 
 def class_spread(points: Tensor, target: Tensor) -> float:
