@@ -23,7 +23,7 @@ import loss_page
 import start_figures
 from harmax.bench import figures
 from harmax_lab.experiments import EXPERIMENTS
-from pages import api, benchmarks, changes, fields, verdicts
+from pages import api, benchmarks, changes, fields, unexplained, verdicts
 from pages.site import DOCS, FIGURES, RESULTS, ROOT, filled
 
 
@@ -41,6 +41,7 @@ def pages() -> dict[Path, str]:
         DOCS / "api_lab.md": api.laboratory_page(),
         RESULTS / "README.md": verdicts.claims_page(),
         RESULTS / "changes.md": changes.changes_page(),
+        RESULTS / "unexplained.md": unexplained.unexplained_page(),
         RESULTS / "rules.md": verdicts.rules_page(),
         RESULTS / "is_it_the_loss.md": loss_page.page(RESULTS),
         **({FIGURES / "README.md": benchmarks.figures_page(rows)} if rows else {}),
