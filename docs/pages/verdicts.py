@@ -91,7 +91,8 @@ def claims_page() -> str:
         "# Every claim of the paper",
         f"{tally()} Each row is a sentence of [the paper](https://arxiv.org/abs/2502.01628), by section and number of "
         "the sentence there, with the statement that we judge. [How claims are judged](rules.md) has the rules and how "
-        "we read words such as “commonly”. Made from the published runs by `make docs`.",
+        "we read words such as “commonly”. Not listed are definitions, settings of the paper's runs, motivation, and "
+        "statements about other work. Made from the published runs by `make docs`.",
         table(["the paper says", "judged as", "verdict", "experiment"], rows),
         "## Sentences that say the same again",
         table(["the paper says", "says the same as", "verdicts there"], again),

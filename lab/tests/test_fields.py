@@ -54,7 +54,18 @@ PHRASES = (
     # names and places
     r"(?:Fig|Sec|App)\. ?[\d.A-H]+",
     r"(?:CIFAR|ResNet|GPT|SST|gpt)-?\d+",
-    *("layer 6", "case [12]", "stabilizer S3", "NC1", "F1", "with 16 points", r"with 128", r"1 / sqrt\(D\)", r"^\d\. "),
+    *(
+        "layer 6",
+        "[lL]2[_ ]",
+        "case [12]",
+        "stabilizer S3",
+        "NC1",
+        "F1",
+        "with 16 points",
+        r"with 128",
+        r"1 / sqrt\(D\)",
+        r"^\d\. ",
+    ),
     # what was chosen: seeds, budgets, settings, thresholds of rules
     r"\} of\s+20\b",
     r"\b20 (?:seeds|standard|harmonic|runs|settings)",
@@ -191,8 +202,9 @@ def test_the_readmes_say_what_is_published(path: str, names: tuple[str, ...]) ->
         assert f"-->\n\n{made[name]}\n\n<!-- /{name} -->" in (ROOT / path).read_text(), "run make docs"
 
 
-def test_the_laboratorys_page_counts_the_experiments() -> None:
+def test_the_readmes_count_the_experiments() -> None:
     assert f"as {len(EXPERIMENTS)} runnable experiments" in (ROOT / "lab/README.md").read_text()
+    assert f"names all {len(EXPERIMENTS)} experiments" in (ROOT / "README.md").read_text()
 
 
 def test_the_guide_leaves_numbers_of_results_to_their_pages() -> None:
