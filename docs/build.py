@@ -23,7 +23,7 @@ import loss_page
 import start_figures
 from harmax.bench import figures
 from harmax_lab.experiments import EXPERIMENTS
-from pages import api, benchmarks, fields, verdicts
+from pages import api, benchmarks, changes, fields, unexplained, verdicts
 from pages.site import DOCS, FIGURES, RESULTS, ROOT, filled
 
 
@@ -33,7 +33,6 @@ def pages() -> dict[Path, str]:
     filled_in = {
         ROOT / "README.md": {"costs": benchmarks.costs_table(), "film": made["film"], "holds": made["holds"]},
         ROOT / "lab/README.md": {"verdicts": verdicts.verdict_table(), "experiments": made["experiments"]},
-        RESULTS / "changes.md": {"tally": verdicts.tally().replace("Of ", "Now, of ", 1)},
         ROOT / "benchmarks/README.md": benchmarks.sections(),
     }
     rows = benchmarks.gpu_rows()
@@ -41,6 +40,8 @@ def pages() -> dict[Path, str]:
         DOCS / "api.md": api.library_page(),
         DOCS / "api_lab.md": api.laboratory_page(),
         RESULTS / "README.md": verdicts.claims_page(),
+        RESULTS / "changes.md": changes.changes_page(),
+        RESULTS / "unexplained.md": unexplained.unexplained_page(),
         RESULTS / "rules.md": verdicts.rules_page(),
         RESULTS / "is_it_the_loss.md": loss_page.page(RESULTS),
         **({FIGURES / "README.md": benchmarks.figures_page(rows)} if rows else {}),

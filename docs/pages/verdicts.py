@@ -22,6 +22,13 @@ class Judged(NamedTuple):
     experiment: Experiment[Any, Any]
     claim: Claim
     verdict: str
+    reason: str = ""
+    """The published sentence; empty where nothing is published."""
+
+    @property
+    def key(self) -> str:
+        """The experiment and the claim."""
+        return f"{self.experiment.name}/{self.claim.id}"
 
     @property
     def words(self) -> str:
@@ -34,9 +41,9 @@ def judged() -> Iterator[Judged]:
     for name, experiment in EXPERIMENTS.items():
         path = RESULTS / name / "summary.json"
         stored = json.loads(path.read_text())["verdicts"] if path.exists() else []
-        verdicts = {entry["claim"]: entry["verdict"] for entry in stored}
+        verdicts = {entry["claim"]: (entry["verdict"], entry["sentence"]) for entry in stored}
         for claim in experiment.claims:
-            yield Judged(experiment, claim, verdicts.get(claim.id) or claim.unanswered("").verdict)
+            yield Judged(experiment, claim, *verdicts.get(claim.id, (claim.unanswered("").verdict,)))
 
 
 def tally() -> str:
@@ -84,7 +91,8 @@ def claims_page() -> str:
         "# Every claim of the paper",
         f"{tally()} Each row is a sentence of [the paper](https://arxiv.org/abs/2502.01628), by section and number of "
         "the sentence there, with the statement that we judge. [How claims are judged](rules.md) has the rules and how "
-        "we read words such as “commonly”. Made from the published runs by `make docs`.",
+        "we read words such as “commonly”. Not listed are definitions, settings of the paper's runs, motivation, and "
+        "statements about other work. Made from the published runs by `make docs`.",
         table(["the paper says", "judged as", "verdict", "experiment"], rows),
         "## Sentences that say the same again",
         table(["the paper says", "says the same as", "verdicts there"], again),

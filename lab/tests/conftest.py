@@ -18,6 +18,8 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 
 PROJECT = Path(__file__).parent.parent / "pyproject.toml"
+collect_ignore = ["vision/stand_in_speedrun.py"]
+"""A script that a test runs: it has no doctests, and needs torchvision."""
 
 
 @pytest.fixture

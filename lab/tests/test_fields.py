@@ -8,6 +8,7 @@ import pytest
 
 import build
 import loss_page
+from harmax_lab.experiments import EXPERIMENTS
 from pages.fields import FIELD, TEMPLATES, Value, bare_numbers, fill, summaries, value_of, write
 from pages.site import DOCS, ROOT
 
@@ -53,7 +54,18 @@ PHRASES = (
     # names and places
     r"(?:Fig|Sec|App)\. ?[\d.A-H]+",
     r"(?:CIFAR|ResNet|GPT|SST|gpt)-?\d+",
-    *("layer 6", "case [12]", "stabilizer S3", "NC1", "F1", "with 16 points", r"with 128", r"1 / sqrt\(D\)", r"^\d\. "),
+    *(
+        "layer 6",
+        "[lL]2[_ ]",
+        "case [12]",
+        "stabilizer S3",
+        "NC1",
+        "F1",
+        "with 16 points",
+        r"with 128",
+        r"1 / sqrt\(D\)",
+        r"^\d\. ",
+    ),
     # what was chosen: seeds, budgets, settings, thresholds of rules
     r"\} of\s+20\b",
     r"\b20 (?:seeds|standard|harmonic|runs|settings)",
@@ -159,11 +171,40 @@ def test_numbers_of_the_readmes_are_fields_or_settings(name: str, least: int) ->
     assert len(FIELD.findall(text)) >= least
 
 
+def test_numbers_of_what_was_unexplained_are_fields_or_settings() -> None:
+    text = (TEMPLATES / "unexplained.md").read_text()
+    settings = (
+        r"n = \d+(?: (?:to|and) \d+)?",
+        r"--n 4 8 10",
+        *(
+            "float(?:32|64)",
+            "p - 1",
+            "6e-8",
+            "3e-8",
+            "near 1e-15",
+            "and 0 where",
+            "exponent [48]",
+            "seed, 66",
+            "7000 epochs",
+            "to 1\\.",
+        ),
+        r"fractions? of 0\.[1-3](?: (?:to|and) 0\.[23])?|\sof 0\.1|at 0\.2,|[Aa]t 0\.1 |from 0\.3 on|0\.1 to 0\.3\.",
+        "Exponents 4 to 10",
+    )
+    assert bare_numbers(text, [one.replace(" ", r"\s+") for one in settings]) == []
+    assert len(FIELD.findall(text)) > 25
+
+
 @pytest.mark.parametrize(("path", "names"), [("README.md", ("film", "holds")), ("lab/README.md", ("experiments",))])
 def test_the_readmes_say_what_is_published(path: str, names: tuple[str, ...]) -> None:
     made = build.sections_of_results()
     for name in names:
         assert f"-->\n\n{made[name]}\n\n<!-- /{name} -->" in (ROOT / path).read_text(), "run make docs"
+
+
+def test_the_readmes_count_the_experiments() -> None:
+    assert f"as {len(EXPERIMENTS)} runnable experiments" in (ROOT / "lab/README.md").read_text()
+    assert f"names all {len(EXPERIMENTS)} experiments" in (ROOT / "README.md").read_text()
 
 
 def test_the_guide_leaves_numbers_of_results_to_their_pages() -> None:

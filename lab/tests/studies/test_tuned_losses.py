@@ -262,10 +262,10 @@ def test_what_an_untied_head_learned_is_kept(tmp_path: Path) -> None:
     def how(cell: RivalCell) -> Settings:
         return settings_of(cell.protocol, cell.model, cell.loss, epochs=2)
 
-    def run(**options: bool) -> dict[RivalCell, CellResult]:
-        return dict(train(own, how, Context(tmp_path), snapshots=2, **options))
+    def run(name: str, **options: bool) -> dict[RivalCell, CellResult]:
+        return dict(train(own, how, Context(tmp_path / name), snapshots=2, **options))  # results are set aside there
 
-    plain, kept = run(), run(centers=True)
+    plain, kept = run("plain"), run("kept", centers=True)
     for cell in own:
         assert "centers" not in plain[cell].arrays
         for name, array in plain[cell].arrays.items():

@@ -6,10 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Tensor
+from torch.nn.functional import one_hot
 
-from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from harmax.analysis import parallelogram_loss
+from harmax_lab.kit.claims import NOT_DECIDED, NOT_REPRODUCED, NOT_RUN, REPRODUCED, Verdict
 from harmax_lab.kit.store import CellResult
-from harmax_lab.toy.theory import EXPERIMENT, separable
+from harmax_lab.toy.theory import EXPERIMENT, centers, proofs, separable, statements
+from harmax_lab.toy.theory.proofs import own_derivative
 from harmax_lab.toy.theory.separable import (
     BLOBS,
     CROSS_ENTROPY,
@@ -107,11 +111,17 @@ def changed(
 
 
 def verdicts_of(spec: TheorySpec, results: dict[TheoryCell, CellResult]) -> dict[str, str]:
-    return {verdict.claim: verdict.verdict for verdict in EXPERIMENT.summarize(spec, results).verdicts}
+    """Return the verdicts that runs can turn."""
+    verdicts = EXPERIMENT.summarize(spec, results).verdicts
+    return {verdict.claim: verdict.verdict for verdict in verdicts if verdict.claim not in EXACT}
 
 
+EXACT = {"derivative_of_own_class", "formula_of_centers", "parallelogram_loss_has_no_scale"}
 QUICK = replace(EXPERIMENT.profiles["quick"], seeds=tuple(range(6)))  # the fewest for the interval of a median
 NEVER_RUN = {
+    "compression_is_interpretable",
+    "parallelograms_help",
+    "valuable_tool",
     "test_error_below_bound",
     "combinations_make_it_interpretable",
     "intrinsic_dimension",
@@ -186,7 +196,58 @@ def test_planted_runs_break_their_claim_alone(
 
 def test_every_claim_can_be_broken() -> None:
     broken = {claim for claim, *_ in BREAKS} | {"bound_says_something"}
-    assert broken == {claim.id for claim in EXPERIMENT.claims} - NEVER_RUN
+    assert broken == {claim.id for claim in EXPERIMENT.claims} - NEVER_RUN - EXACT
+
+
+def without_runs(claim: str) -> Verdict:
+    verdicts = EXPERIMENT.summarize(QUICK, {}).verdicts
+    return next(verdict for verdict in verdicts if verdict.claim == claim)
+
+
+def test_the_example_of_the_proof_is_at_rest_and_away_from_its_start() -> None:
+    points, target, weight = proofs.example()
+    moving = weight.clone().requires_grad_()
+    proofs.loss_of(points, target, moving).backward()
+    assert moving.grad is not None
+    assert moving.grad.norm() < 1e-7
+    assert (centers.class_means(points, target) - weight).norm(dim=1).max() > 0.05
+
+
+def test_the_formula_of_the_derivative_is_exact_and_needs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = without_runs("derivative_of_own_class")
+    assert found.verdict == NOT_REPRODUCED
+    assert found.numbers["apart"] > 1
+
+    def by_hand(points: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        written = own_derivative(points, target, weight)
+        for k in range(len(weight)):
+            away = weight[k] - points[target == k]
+            written[k] += (2 * away / away.square().sum(1, keepdim=True)).sum(0)  # 1 - p in the place of -p
+        return written
+
+    monkeypatch.setattr(proofs, "own_derivative", by_hand)
+    assert without_runs("derivative_of_own_class").verdict == REPRODUCED
+
+
+def test_the_formula_of_the_centers_is_exact_and_needs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = without_runs("formula_of_centers")
+    assert found.verdict == NOT_REPRODUCED
+    assert found.numbers["apart"] > 0.1 > 1e-6 > found.numbers["apart_signed"]
+
+    def signed(points: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+        distance = (points[:, None] - weight).norm(dim=2)
+        p = distance**-2 / (distance**-2).sum(1, keepdim=True)
+        share = (one_hot(target) - p) / distance**2
+        return share.T @ points / share.sum(0)[:, None]
+
+    monkeypatch.setattr(proofs, "averages", signed)
+    assert without_runs("formula_of_centers").verdict == REPRODUCED
+
+
+def test_the_scale_of_parallelograms_is_exact_and_needs_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert without_runs("parallelogram_loss_has_no_scale").verdict == REPRODUCED
+    monkeypatch.setattr(statements, "parallelogram_loss", lambda a, b, c, d, scale: parallelogram_loss(a, b, c, d, 1))
+    assert without_runs("parallelogram_loss_has_no_scale").verdict == NOT_REPRODUCED
 
 
 def test_a_vacuous_bound_is_called_so() -> None:

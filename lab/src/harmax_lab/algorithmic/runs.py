@@ -204,15 +204,6 @@ CLAIMS = (
         seeds=1,
     ),
     Claim("all_finite", "No run diverges.", "Not reported.", judge=_judge_finite),
-    Claim(
-        "decay_on_permutations",
-        "On permutations, transformers with either head train more completely with an L2 strength of 0.005 than with "
-        "the 0.01 of the other tasks. It would be judged by the training accuracy at the last epoch.",
-        "The authors' code uses 0.005 for transformers on all tasks.",
-        sentences=("3.1/17",),
-        not_run="All our transformers are trained with a weight decay of 0.005, as in the authors' code. This claim "
-        "needs 40 more runs of 10000 epochs: both heads on permutations with 0.01, 20 seeds.",
-    ),
 )
 
 

@@ -2,7 +2,8 @@
 
 `sentences.csv` lists every sentence of "Harmonic Loss Trains Interpretable AI Models" (arXiv 2502.01628) that claims
 something, by its place, its number there and at most twelve of its words. A place is a section, an appendix or a
-caption. A sentence has entries, the claims of experiments that name it, or it restates other sentences.
+caption. A sentence has entries, the claims of experiments that name it, or it restates other sentences. Not listed are
+definitions, settings of the paper's runs, motivation, and statements about other work.
 """
 
 import csv

@@ -36,6 +36,11 @@ AT_FIRST = 0.1
 MACHINE_PRECISION = 2.0**-23
 NEGLIGIBLE = 0.05
 OVERLAP = 0.25
+PLATEAU = 0.01
+ON_POINT = 0.01
+AS_REPORTED = 0.003
+FEW_CLOSER = 0.05
+IN_HULL = 0.01
 
 
 class Reading(NamedTuple):
@@ -97,9 +102,9 @@ READINGS: tuple[Reading, ...] = (
     Reading(
         "significant or severe grokking",
         f"The test passes {PASSED:g} at least {SEVERE_EPOCHS} epochs after the training does, "
-        f"and at least {SEVERE_FACTOR:g} times as late, in the median run.",
+        f"and at least {SEVERE_FACTOR:g} times as late, or never, in at least {100 * MOST:.0f} % of the runs.",
     ),
-    Reading("without grokking", "Most runs generalize, and the median run shows no significant grokking."),
+    Reading("without grokking", "Most runs generalize, and fewer than half of them show significant grokking."),
     Reading(
         "generalizes quickly",
         "Soon after it has fitted the training set: it waits for fewer epochs than the model that it is compared with.",
@@ -112,6 +117,24 @@ READINGS: tuple[Reading, ...] = (
     Reading("almost perfectly align", f"Mean correlation of at least {ALIGNED:g}."),
     Reading("near zero", f"At most {SMALL_VALUE:g} in size, for at least {100 * SMALL_SHARE:.0f} % of the values."),
     Reading("similar performance, comparable performance", f"Validation losses differ by at most {SIMILAR_LOSS:g}."),
+    Reading(
+        "achieving (a reported accuracy)",
+        f"The mean over seeds lies within {100 * AS_REPORTED:g} points of it, with its interval.",
+    ),
+    Reading(
+        "plateaus, comes to a plateau",
+        f"In the second half of the training it changes by less than {100 * PLATEAU:g} % on average.",
+    ),
+    Reading("weights correspond to points", f"The farthest weight ends within {ON_POINT:g} of its point on average."),
+    Reading(
+        "class center, average direction of a class",
+        f"At most {100 * FEW_CLOSER:.0f} % of the points of the class lie closer to their mean, or to its direction, "
+        "than the weight.",
+    ),
+    Reading(
+        "convex combination of points",
+        f"The distance from their convex hull is below {IN_HULL:g} of the spread of the class.",
+    ),
     Reading("machine precision", f"Below {MACHINE_PRECISION:.1e}, the spacing of float32 at 1."),
     Reading("negligible", f"At most {100 * NEGLIGIBLE:.0f} % of the whole."),
     Reading(

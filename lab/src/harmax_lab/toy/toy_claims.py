@@ -8,10 +8,10 @@ from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.judges import below, both
 from harmax_lab.kit.results import Results, interval, where
 from harmax_lab.kit.rules import LEAST_RUNS
-from harmax_lab.paper.readings import ALMOST_ALL_RUNS, MACHINE_PRECISION
-from harmax_lab.toy.toy_training import LEVELS, PLAIN, PLATEAU
+from harmax_lab.paper.readings import ALMOST_ALL_RUNS, MACHINE_PRECISION, ON_POINT, PLATEAU
+from harmax_lab.toy.toy_training import LEVELS, PLAIN
 
-PRECISE, CLOSE, ON_POINT = 1e-10, 1e-5, 0.01
+PRECISE, CLOSE = 1e-10, 1e-5
 # Case 2 without a bias: the origin's logits are all 0 and its loss ln 5 for ever, however small the other four get.
 FLOOR = math.log(5) / 5
 ROUNDING = 1e-6  # of FLOOR in float32

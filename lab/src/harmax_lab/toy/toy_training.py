@@ -14,6 +14,7 @@ from torch import Tensor
 from harmax.figures import HEAD_STYLES
 from harmax_lab.kit.experiment import Cell, Progress, Spec
 from harmax_lab.kit.store import CellResult
+from harmax_lab.paper.readings import PLATEAU
 from harmax_lab.toy import heads
 from harmax_lab.toy.heads import Trajectory, initial_weight
 
@@ -31,8 +32,6 @@ ARMS = {1: HEADS, 2: (*HEADS, "harmonic_amsgrad")}
 PAPER_STEPS = 10_000
 LEVELS = (0.1, 0.01, 0.001, 0.0001)
 """Of the loss. Both heads come below them within the training of case 1."""
-PLATEAU = 0.01
-"""A number that changes by less than this share of itself stays the same."""
 TINY = 1e-30
 
 

@@ -34,7 +34,7 @@ from harmax_lab.kit.judges import below, both, listed, percent, signed
 from harmax_lab.kit.results import Results, Test, interval, where
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Column, Table, estimate, interval_columns, mean_of, places, tabulate
-from harmax_lab.paper.readings import ALIGNED, MUCH_LESS, PASSED, SMALL_SHARE, SMALL_VALUE
+from harmax_lab.paper.readings import ALIGNED, AS_REPORTED, MUCH_LESS, PASSED, SMALL_SHARE, SMALL_VALUE
 from harmax_lab.vision.mnist_figures import figures
 from harmax_lab.vision.mnist_training import Data, Trained, as_data, closest, train
 from harmax_lab.vision.one_layer import (
@@ -56,7 +56,6 @@ from harmax_lab.vision.one_layer import (
 )
 
 PIXELS = {"mnist": 784, "fashion_mnist": 784, "digits": 64}
-NEAR = 0.003  # of an accuracy: as near as two runs of the same setting may reasonably be
 MARGIN = 0.005  # by which a head may be behind before it counts as worse
 
 
@@ -159,10 +158,10 @@ def _means(results: Results, metric: str = "test_accuracy") -> dict[str, Interva
 
 
 def _near(found: Interval, wanted: float) -> bool | None:
-    """Return whether a whole interval is within `NEAR` of a number: False if all of it is farther away, else None."""
-    if wanted - NEAR <= found.low and found.high <= wanted + NEAR:
+    """Return whether a whole interval is as near as reported to a number: False if all of it is farther, else None."""
+    if wanted - AS_REPORTED <= found.low and found.high <= wanted + AS_REPORTED:
         return True
-    return False if found.high < wanted - NEAR or found.low > wanted + NEAR else None
+    return False if found.high < wanted - AS_REPORTED or found.low > wanted + AS_REPORTED else None
 
 
 def _judge_accuracy(results: Results) -> Finding:

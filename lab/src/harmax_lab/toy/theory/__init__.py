@@ -9,10 +9,10 @@ float64. On separable data gradient descent is the case in which cross-entropy's
 logarithm of the step and W / |W| tends to the widest margin. Adam, which divides by the size of a gradient that fades
 away, would hide both.
 
-separable.py has the data and how heads are trained on them. scaling.py, bounds.py and centers.py have one theorem each,
-distances.py has the reason for n ~ sqrt(D): what is measured, the claims and their judges. measures.py has
-stationarity, hulls and growth, settings.py the data sets and sizes of a claim, figures.py the pictures. Losses and
-descent are those of the toy cases too: ../heads.py.
+separable.py has the data and how heads are trained on them. scaling.py, bounds.py and centers.py have one theorem
+each, distances.py has the reason for n ~ sqrt(D): what is measured, the claims and their judges. statements.py has
+what the paper states besides. measures.py has stationarity, hulls and growth, settings.py the data sets and sizes of a
+claim, figures.py the pictures. Losses and descent are those of the toy cases too: ../heads.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,12 @@ from typing import Any
 import torch
 
 from harmax.figures import HEAD_STYLES
-from harmax_lab.kit.claims import Claim
 from harmax_lab.kit.experiment import Experiment, Progress, Work
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult
 from harmax_lab.kit.tables import Table, median_of, places, tabulate
 from harmax_lab.toy.heads import Trajectory, loss_of, margins, tabulate_last_step
-from harmax_lab.toy.theory import bounds, centers, distances, scaling
+from harmax_lab.toy.theory import bounds, centers, distances, proofs, scaling, statements
 from harmax_lab.toy.theory.figures import figures
 from harmax_lab.toy.theory.measures import class_spread, growth, hull_distance, stationarity
 from harmax_lab.toy.theory.separable import (
@@ -122,14 +121,9 @@ CLAIMS = (
     *scaling.CLAIMS,
     *bounds.CLAIMS,
     *centers.CLAIMS,
+    *proofs.CLAIMS,
     *distances.CLAIMS,
-    Claim(
-        "softmax_is_to_blame",
-        "The three challenges (interpretability, data efficiency, grokking) are due in part to SoftMax.",
-        sentences=("1/16",),
-        not_run="The paper attributes them to SoftMax and tests it nowhere. The experiment ablation replaces SoftMax "
-        "and the inner product one at a time.",
-    ),
+    *statements.CLAIMS,
 )
 
 

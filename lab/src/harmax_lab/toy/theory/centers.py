@@ -10,7 +10,7 @@ from torch.nn.functional import cosine_similarity, one_hot
 
 from harmax_lab.kit.claims import Claim, Finding
 from harmax_lab.kit.results import Results, where
-from harmax_lab.paper.readings import NEGLIGIBLE
+from harmax_lab.paper.readings import FEW_CLOSER, IN_HULL, NEGLIGIBLE
 from harmax_lab.toy.theory.measures import class_spread
 from harmax_lab.toy.theory.separable import DIGITS, HARMONIC, PLAIN
 from harmax_lab.toy.theory.settings import (
@@ -24,9 +24,7 @@ from harmax_lab.toy.theory.settings import (
     settings,
 )
 
-FEW = 0.05
-"""Share of the members of a class that may be closer to its center than the weight is."""
-INSIDE, MATCHES = 0.01, 1e-6  # in units of the classes' spread
+MATCHES = 1e-6  # in units of the classes' spread
 HULL = ("outside_hull", "own")
 
 
@@ -103,7 +101,7 @@ def _everywhere(results: Results, metric: str, limit: float) -> Everywhere:
 
 def _judge_centers(results: Results) -> Finding:
     ours, theirs = results.where(arm=HARMONIC), results.where(arm="cross_entropy")
-    nearer, far = _everywhere(ours, "nearer_members", FEW), averages(ours, "center_distance")
+    nearer, far = _everywhere(ours, "nearer_members", FEW_CLOSER), averages(ours, "center_distance")
     scaled = averages(theirs, "scaled_distance")
     return Finding(
         nearer.holds,
@@ -115,7 +113,7 @@ def _judge_centers(results: Results) -> Finding:
 
 
 def _judge_convex(results: Results) -> Finding:
-    hull, share, own = _everywhere(results, "hull_distance", INSIDE), *(averages(results, name) for name in HULL)
+    hull, share, own = _everywhere(results, "hull_distance", IN_HULL), *(averages(results, name) for name in HULL)
     return Finding(
         hull.holds,
         "Distance of a center from the convex hull of its class, in units of the class's spread: "
@@ -136,7 +134,7 @@ def _judge_negligible(results: Results) -> Finding:
 
 
 def _judge_directions(results: Results) -> Finding:
-    closer = _everywhere(results, "closer_members", FEW)
+    closer = _everywhere(results, "closer_members", FEW_CLOSER)
     cosine, members = (averages(results, name) for name in ("direction", "member_direction"))
     return Finding(
         closer.typically,
@@ -174,8 +172,8 @@ CLAIMS = (
     Claim(
         "weights_are_class_centers",
         "At a critical point each weight of the harmonic loss becomes the center of its class. Holds if at most "
-        f"{100 * FEW:.0f} % of the training points of a class are nearer to its mean than its weight is, averaged over "
-        f"classes: {EVERYWHERE}.",
+        f"{100 * FEW_CLOSER:.0f} % of the training points of a class are nearer to its mean than its weight is, "
+        f"averaged over classes: {EVERYWHERE}.",
         sentences=("G/32",),
         needs=where(data=TRAINED, arm=(*HARMONIC, "cross_entropy")),
         judge=_judge_centers,
@@ -183,7 +181,7 @@ CLAIMS = (
     Claim(
         "convex_combination",
         "At a critical point each weight of the harmonic loss is a convex combination of the training examples of its "
-        f"class. Holds if its distance from their convex hull is below {INSIDE} of the class's spread, averaged over "
+        f"class. Holds if its distance from their convex hull is below {IN_HULL} of the class's spread, averaged over "
         f"classes: {EVERYWHERE}.",
         sentences=("G/33",),
         needs=where(data=TRAINED, arm=HARMONIC),
@@ -201,9 +199,9 @@ CLAIMS = (
     Claim(
         "cross_entropy_points_to_class_averages",
         "Weights of cross-entropy usually end up pointing to the average direction of their class's elements. Holds if "
-        f"at most {100 * FEW:.0f} % of a class's training points have a larger cosine with their mean than its weight "
-        "has, on blobs of every size and on digits; broken if more have in each of these, with 95 % intervals over "
-        "seeds.",
+        f"at most {100 * FEW_CLOSER:.0f} % of a class's training points have a larger cosine with their mean than its "
+        "weight has, on blobs of every size and on digits; broken if more have in each of these, with 95 % intervals "
+        "over seeds.",
         sentences=("G/47",),
         needs=where(data=TRAINED, arm="cross_entropy"),
         judge=_judge_directions,
