@@ -12,9 +12,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, FalconH1Config, FalconH1ForCausalLM, LlamaForCausalLM
 
+import harmax.hf
 from harmax import HarmonicHead
 from harmax.functional import harmonic_log_probabilities
-from harmax.hf import harmonize
+from harmax.hf import from_gpt2, harmonize
 from harmax.hf.config import ACTIVATIONS
 from hf.zoo import FOLDERS, LANGUAGE, WIDTH, batch, head_of, plain
 
@@ -59,6 +60,38 @@ def test_the_configuration_belongs_to_the_model_alone():
         "harmonic_scale": None,
         "harmonic_prior": False,
     }
+
+
+def test_a_model_may_have_several_tokens_that_end_a_text():
+    model = harmonize(plain("llama", eos_token_id=[2, 3]), exponent=24)
+    assert torch.equal(model(**batch("llama")).loss, harmonize(plain("llama"), exponent=24)(**batch("llama")).loss)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_nothing_takes_the_folder_of_the_plain_model_for_its_own(name, tmp_path):
+    """Trainers would load the model there as a reference, and PEFT would load it as the base of an adapter."""
+    plain(name).save_pretrained(tmp_path / "plain")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    assert read.config.name_or_path == str(tmp_path / "plain")
+    others = [from_gpt2(read)] if name == "gpt2" else []
+    for model in (harmonize(read), *others):
+        assert model.name_or_path == model.config.name_or_path == ""
+    read.save_pretrained(tmp_path / "harmonic")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "harmonic")
+    assert again.config.name_or_path == str(tmp_path / "harmonic")
+
+
+def test_the_weights_of_a_plain_model_get_the_scale_that_suits_them(tmp_path):
+    model = plain("llama")
+    model.save_pretrained(tmp_path)
+    sizes = {key: value for key, value in model.config.to_diff_dict().items() if key != "model_type"}
+    config = harmax.hf.HarmonicLlamaConfig(**sizes, harmonic_exponent=24)
+    read, expected = (
+        harmax.hf.HarmonicLlamaForCausalLM.from_pretrained(tmp_path, config=config),
+        harmonize(model, exponent=24),
+    )
+    assert read.lm_head.scale == read.config.harmonic_scale == expected.lm_head.scale
+    assert torch.equal(read(**batch("llama")).loss, expected(**batch("llama")).loss)
 
 
 @pytest.mark.parametrize("name", LANGUAGE)

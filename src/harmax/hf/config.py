@@ -53,6 +53,8 @@ class HarmonicConfig(Base):
 
     as_harmonized: ClassVar[dict[str, Any]] = {}
     """What the configuration of a model that is harmonized has beside the settings of its head."""
+    auto_map: ClassVar[dict[str, str]] = {}
+    """TRL asks for it before it loads a class that transformers does not have by an Auto class."""
 
     def __post_init__(self, **settings: Any) -> None:
         try:
