@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, FalconH1Config, FalconH1ForCausalLM, LlamaForCausalLM
 
 import harmax.hf
@@ -206,6 +207,34 @@ def test_a_concrete_class_of_transformers_cannot_read_the_folder(name, tmp_path)
     config = type(model.config).from_pretrained(tmp_path)
     assert function in [getattr(config, key, None) for key in ACTIVATIONS]
     assert not any(f"harmonic_{key}" in config.to_dict() for key in ACTIVATIONS)
+
+
+SMALL = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+ELSEWHERE = {
+    "DistilBertForSequenceClassification": dict(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16),
+    "FalconForCausalLM": dict(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2),
+    "OpenAIGPTLMHeadModel": dict(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2),
+    "SiglipForImageClassification": dict(text_config=SMALL, vision_config={**SMALL, "image_size": 32}),
+    "XLNetLMHeadModel": dict(vocab_size=50, d_model=16, n_layer=1, n_head=2, d_inner=16),
+}
+"""Models that name their function in another place."""
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_concrete_class_finds_the_note_wherever_the_function_is_named(name, tmp_path):
+    kind = getattr(transformers, name)
+    model = kind(kind.config_class(**ELSEWHERE[name]))
+    before = functions_of(model)
+    harmonize(model).save_pretrained(tmp_path)
+    with pytest.raises(KeyError, match=r"import harmax\.hf"):
+        kind.from_pretrained(tmp_path)
+    assert functions_of(type(model).from_pretrained(tmp_path)) == before
+
+
+def functions_of(model):
+    config = model.config.to_dict()
+    inner = [part for part in config.values() if isinstance(part, dict)]
+    return [{key: value for key, value in part.items() if key in ACTIVATIONS} for part in (config, *inner)]
 
 
 def test_without_harmax_nothing_reads_the_folder_as_a_dot_product(tmp_path):
