@@ -5,7 +5,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from harmax_lab.kit.claims import NOT_DECIDED, VERDICTS
-from harmax_lab.kit.report.results import NO_ROWS, OTHER_VERSION
+from harmax_lab.report.results import NO_ROWS, OTHER_VERSION
 from pages.site import DOCS, table
 from pages.verdicts import Judged, judged, linked, tally
 

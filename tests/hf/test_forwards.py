@@ -54,6 +54,19 @@ def test_a_wrapper_stays_and_its_copies_are_their_own():
     assert len(calls) == 2
 
 
+def test_a_compiled_forward_may_take_the_place_of_the_forward():
+    inputs = batch("llama")
+    for _ in range(2):  # the second model uses what was compiled for the first one
+        model = harmonic()
+        expected = model(**inputs).loss
+        model.forward = torch.compile(model.forward, backend="eager", fullgraph=True)
+        torch.testing.assert_close(model(**inputs).loss, expected)
+        torch.testing.assert_close(model.eval()(**inputs).loss, expected)
+    model.forward = torch.compile(types.MethodType(by_products, model), backend="eager")
+    with pytest.raises(RuntimeError, match="must ask its harmonic head, got by_products"):
+        model(**inputs)
+
+
 def test_mixed_precision_of_accelerate_wraps_the_forward():
     model, inputs = harmonic(), batch("llama")
     with torch.autocast("cpu", torch.bfloat16):

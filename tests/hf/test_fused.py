@@ -150,6 +150,9 @@ def test_arguments_by_position_mean_what_they_mean_in_transformers():
     by_place = model(ids, torch.ones_like(ids), None, None, None, labels)
     torch.testing.assert_close(by_place.loss, model(ids, labels=labels).loss)
     assert by_place.past_key_values is None
+    for wrong in (((ids,), dict(input_ids=ids)), ((ids, *[None] * 20), {})):
+        with pytest.raises(TypeError, match="must get each of its 8 arguments at most once"):
+            model(*wrong[0], **wrong[1])
 
 
 def test_gradient_checkpointing_changes_no_gradient():

@@ -10,11 +10,13 @@ import textwrap
 
 import pytest
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, FalconH1Config, FalconH1ForCausalLM, LlamaForCausalLM
 
+import harmax.hf
 from harmax import HarmonicHead
 from harmax.functional import harmonic_log_probabilities
-from harmax.hf import harmonize
+from harmax.hf import from_gpt2, harmonize
 from harmax.hf.config import ACTIVATIONS
 from hf.zoo import FOLDERS, LANGUAGE, WIDTH, batch, head_of, plain
 
@@ -59,6 +61,38 @@ def test_the_configuration_belongs_to_the_model_alone():
         "harmonic_scale": None,
         "harmonic_prior": False,
     }
+
+
+def test_a_model_may_have_several_tokens_that_end_a_text():
+    model = harmonize(plain("llama", eos_token_id=[2, 3]), exponent=24)
+    assert torch.equal(model(**batch("llama")).loss, harmonize(plain("llama"), exponent=24)(**batch("llama")).loss)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_nothing_takes_the_folder_of_the_plain_model_for_its_own(name, tmp_path):
+    """Trainers would load the model there as a reference, and PEFT would load it as the base of an adapter."""
+    plain(name).save_pretrained(tmp_path / "plain")
+    read = AutoModelForCausalLM.from_pretrained(tmp_path / "plain")
+    assert read.config.name_or_path == str(tmp_path / "plain")
+    others = [from_gpt2(read)] if name == "gpt2" else []
+    for model in (harmonize(read), *others):
+        assert model.name_or_path == model.config.name_or_path == ""
+    read.save_pretrained(tmp_path / "harmonic")
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "harmonic")
+    assert again.config.name_or_path == str(tmp_path / "harmonic")
+
+
+def test_the_weights_of_a_plain_model_get_the_scale_that_suits_them(tmp_path):
+    model = plain("llama")
+    model.save_pretrained(tmp_path)
+    sizes = {key: value for key, value in model.config.to_diff_dict().items() if key != "model_type"}
+    config = harmax.hf.HarmonicLlamaConfig(**sizes, harmonic_exponent=24)
+    read, expected = (
+        harmax.hf.HarmonicLlamaForCausalLM.from_pretrained(tmp_path, config=config),
+        harmonize(model, exponent=24),
+    )
+    assert read.lm_head.scale == read.config.harmonic_scale == expected.lm_head.scale
+    assert torch.equal(read(**batch("llama")).loss, expected(**batch("llama")).loss)
 
 
 @pytest.mark.parametrize("name", LANGUAGE)
@@ -173,6 +207,34 @@ def test_a_concrete_class_of_transformers_cannot_read_the_folder(name, tmp_path)
     config = type(model.config).from_pretrained(tmp_path)
     assert function in [getattr(config, key, None) for key in ACTIVATIONS]
     assert not any(f"harmonic_{key}" in config.to_dict() for key in ACTIVATIONS)
+
+
+SMALL = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+ELSEWHERE = {
+    "DistilBertForSequenceClassification": dict(vocab_size=50, dim=16, n_layers=1, n_heads=2, hidden_dim=16),
+    "FalconForCausalLM": dict(vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2),
+    "OpenAIGPTLMHeadModel": dict(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2),
+    "SiglipForImageClassification": dict(text_config=SMALL, vision_config={**SMALL, "image_size": 32}),
+    "XLNetLMHeadModel": dict(vocab_size=50, d_model=16, n_layer=1, n_head=2, d_inner=16),
+}
+"""Models that name their function in another place."""
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_a_concrete_class_finds_the_note_wherever_the_function_is_named(name, tmp_path):
+    kind = getattr(transformers, name)
+    model = kind(kind.config_class(**ELSEWHERE[name]))
+    before = functions_of(model)
+    harmonize(model).save_pretrained(tmp_path)
+    with pytest.raises(KeyError, match=r"import harmax\.hf"):
+        kind.from_pretrained(tmp_path)
+    assert functions_of(type(model).from_pretrained(tmp_path)) == before
+
+
+def functions_of(model):
+    config = model.config.to_dict()
+    inner = [part for part in config.values() if isinstance(part, dict)]
+    return [{key: value for key, value in part.items() if key in ACTIVATIONS} for part in (config, *inner)]
 
 
 def test_without_harmax_nothing_reads_the_folder_as_a_dot_product(tmp_path):

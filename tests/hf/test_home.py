@@ -162,6 +162,14 @@ def test_the_trainer_learns_accumulates_saves_and_evaluates(name, tmp_path):
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-10"))
 
 
+def test_the_trainers_weight_decay_acts_on_a_prior_as_the_guide_says(tmp_path):
+    """It leaves out what has "bias" or "norm" in its name."""
+    trainer = Trainer(harmonic("bert"), TrainingArguments(output_dir=str(tmp_path), report_to=[], use_cpu=True))
+    decayed = trainer.get_decay_parameter_names(trainer.model)
+    assert "cls.predictions.decoder.prior" in decayed
+    assert not any(name.endswith("bias") for name in decayed)
+
+
 @pytest.mark.parametrize("name", ["llama", "bert", "vit"])
 def test_the_trainers_label_smoothing_uses_the_log_probabilities(name, tmp_path):
     model, inputs = harmonic(name), batch(name, rows=8)

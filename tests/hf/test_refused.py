@@ -222,3 +222,14 @@ def test_a_new_head_on_the_body_of_another_model_has_its_own_scale(tmp_path):
     ids = batch("llama")["input_ids"]
     assert classifier(ids, labels=torch.tensor([0, 1, 2])).loss < 3
     assert ids.shape == (3, LENGTH)
+
+
+@pytest.mark.parametrize("name", ["bert_classifier", "llama_classifier"])
+def test_a_head_for_other_labels_has_its_own_scale(name, tmp_path):
+    model = harmonize(plain(name), exponent=24, scale=2.0**-9)
+    model.save_pretrained(tmp_path)
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path).harmonic_head.scale == 2.0**-9
+    other = AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=7, ignore_mismatched_sizes=True)
+    other.train()(**batch(name))
+    assert other.harmonic_head.out_features == 7
+    assert other.harmonic_head.scale not in (None, 2.0**-9)

@@ -1,6 +1,7 @@
 """Trainers of TRL train the harmonic loss: their fused head is answered by the harmonic one."""
 
 import copy
+import math
 import types
 import warnings
 
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset as Items
-from transformers import Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 from harmax.heads.lora import lora_on_centers
 from harmax.hf import harmonize
@@ -49,6 +50,7 @@ def harmonic(name="llama", **settings):
 def tokenizer() -> PreTrainedTokenizerFast:
     words = {f"w{index}": index for index in range(WORDS)}
     own = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w1"))
+    own.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(r"w\d+"), "isolated")
     return PreTrainedTokenizerFast(tokenizer_object=own, eos_token="w2", pad_token="w0", unk_token="w1")
 
 
@@ -148,6 +150,56 @@ def test_sft_refuses_an_adapter_on_the_head(tmp_path):
     lora = lora_on_centers(peft.LoraConfig(target_modules=["lm_head"], task_type="CAUSAL_LM"))
     with pytest.raises(ValueError, match="adapter to `lm_head` is not supported"):
         trl.SFTTrainer(harmonic(), args=config, train_dataset=rows, processing_class=tokenizer(), peft_config=lora)
+
+
+def saved(folder):
+    harmonic().save_pretrained(folder)
+    tokenizer().save_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_dpo_compares_with_the_harmonic_model_itself(tmp_path):
+    model = saved(tmp_path / "model")
+    rows = datasets.Dataset.from_list([{"prompt": "w5w6", "chosen": "w8w9", "rejected": "w30w31"}] * 4)
+    config = trl.DPOConfig(output_dir=str(tmp_path), **{**COMMON, "bf16": False, "max_steps": 1})
+    trainer = trl.DPOTrainer(model, args=config, train_dataset=rows, processing_class=tokenizer())
+    assert type(trainer.ref_model).__name__ == "HarmonicLlamaForCausalLM"
+    pairs = next(iter(trainer.get_train_dataloader()))
+    ids, answers = pairs["input_ids"], pairs["completion_mask"][:, 1:].bool()
+    assert {8, 9, 30, 31} <= set(ids[:, 1:][answers].tolist())
+    log_p = model(ids, attention_mask=pairs["attention_mask"]).logits[:, :-1]
+    sums = log_p.gather(2, ids[:, 1:, None])[..., 0].masked_fill(~answers, 0).sum(1).tolist()
+    trainer.train()
+    found = trainer.state.log_history[0]
+    assert found["loss"] == pytest.approx(math.log(2), rel=1e-5)
+    assert [found["logps/chosen"], found["logps/rejected"]] == pytest.approx([sums[0], sums[-1]], rel=1e-5)
+
+
+def test_grpo_compares_with_the_harmonic_model_itself(tmp_path):
+    settings = {**COMMON, "bf16": False, "max_steps": 1, "num_generations": 4, "max_completion_length": 4, "beta": 0.1}
+    trainer = trl.GRPOTrainer(
+        saved(tmp_path / "model"),
+        reward_funcs=lambda completions, **_: [float(len(one)) for one in completions],
+        args=trl.GRPOConfig(output_dir=str(tmp_path), **settings),
+        train_dataset=datasets.Dataset.from_list([{"prompt": "w5w6"}] * 4),
+        processing_class=tokenizer(),
+    )
+    assert type(trainer.ref_model).__name__ == "HarmonicLlamaForCausalLM"
+    trainer.train()
+    found = trainer.state.log_history[0]
+    assert found["kl"] == pytest.approx(0, abs=1e-6)
+    assert 0 < found["entropy"] <= math.log(WORDS)
+
+
+def test_trainers_that_multiply_by_the_weight_of_the_head_stop(tmp_path):
+    """TRL's distillation reads the bias of a Linear, which a harmonic head does not have."""
+    rows = datasets.Dataset.from_list([{"prompt": "w5w6", "completion": "w8w9"}] * 4)
+    config = trl.DistillationConfig(output_dir=str(tmp_path), **{**COMMON, "bf16": False, "max_steps": 1})
+    trainer = trl.DistillationTrainer(
+        harmonic(), teacher_model=plain("llama", seed=4), args=config, train_dataset=rows, processing_class=tokenizer()
+    )
+    with pytest.raises(AttributeError, match="'TokenHead' object has no attribute 'bias'"):
+        trainer.train()
 
 
 def test_without_the_flag_the_model_is_as_before_and_copies_are_their_own():

@@ -72,7 +72,6 @@ def test_lora_changes_centers_and_nothing_else(way: str, tied: bool, bias: bool)
     ("way", "tied"), [("target_parameters", False), ("target_modules", False), ("target_modules", True)]
 )
 def test_a_merge_is_exact(way: str, tied: bool) -> None:
-    """With `target_parameters` PEFT adds the change to a tied embedding too, in a Linear as well."""
     model = get_peft_model(language(tied), ON_CENTERS[way]())
     train(model)
     expected = model(TOKENS)
@@ -80,6 +79,17 @@ def test_a_merge_is_exact(way: str, tied: bool) -> None:
     assert isinstance(merged.lm_head, HarmonicHead)
     torch.testing.assert_close(merged(TOKENS), expected)
     assert_harmonic(merged.features(TOKENS), merged.lm_head)
+
+
+def test_a_merge_after_target_parameters_changes_a_tied_embedding_too() -> None:
+    """The guide warns of it: PEFT does so in a Linear as well, and does not say so."""
+    model = get_peft_model(language(tied=True), ON_CENTERS["target_parameters"]())
+    train(model)
+    before, expected = model.base_model.model.embedding.weight.clone(), model(TOKENS)
+    merged = model.merge_and_unload()
+    assert merged.embedding.weight is merged.lm_head.weight
+    assert not torch.equal(merged.embedding.weight, before)
+    assert not torch.allclose(merged(TOKENS), expected, atol=0.01)
 
 
 @pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`:UserWarning")  # for the head's name

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,22 +74,29 @@ def test_a_quantizer_changes_the_body_and_not_the_head(quantizer: Callable[[nn.M
     assert_harmonic(features.detach(), after.lm_head)
 
 
-WEIGHT_ONLY = {"int8": ("Int8WeightOnlyConfig", 1 / 127), "float8": ("Float8WeightOnlyConfig", 1 / 16)}
+WEIGHT_ONLY: dict[str, tuple[str, dict[str, Any], float]] = {
+    "int8": ("Int8WeightOnlyConfig", {}, 1 / 127),
+    "int4": ("IntxWeightOnlyConfig", {"weight_dtype": torch.int4}, 1 / 7),
+    "float8": ("Float8WeightOnlyConfig", {}, 1 / 16),
+}
 """Settings of torchao, and how far a number of a row may be off, in units of the row's largest."""
 
 
-def with_quantized_centers(config: str, model: Language | None = None) -> Language:
+def with_quantized_centers(kind: str, tied: bool = False) -> Language:
     library = pytest.importorskip("torchao.quantization")
-    model = language(bias=True) if model is None else model
-    library.quantize_(model, getattr(library, config)(), filter_fn=lambda module, name: name == "lm_head")
+    config, settings, _ = WEIGHT_ONLY[kind]
+    model = language(tied, bias=True)
+    library.quantize_(model, getattr(library, config)(**settings), filter_fn=lambda module, name: name == "lm_head")
     return model
 
 
-@pytest.mark.parametrize(("config", "error"), WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)
-def test_distances_are_taken_to_quantized_centers(config: str, error: float) -> None:
-    before, model = language(bias=True), with_quantized_centers(config)
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("kind", WEIGHT_ONLY)
+def test_distances_are_taken_to_quantized_centers(kind: str, tied: bool) -> None:
+    before, model, error = language(tied, bias=True), with_quantized_centers(kind, tied), WEIGHT_ONLY[kind][-1]
     head = model.lm_head
     assert type(head.weight) is not nn.Parameter
+    assert torch.equal(model.embedding.weight, before.embedding.weight)
     centers = head.weight.dequantize()
     largest = before.lm_head.weight.abs().amax(1, keepdim=True)
     off = (centers - before.lm_head.weight).abs()
@@ -98,13 +106,13 @@ def test_distances_are_taken_to_quantized_centers(config: str, error: float) -> 
     for call in (head.distance, head.entropy):
         assert torch.isfinite(call(features)).all()
     torch.testing.assert_close(head.centers * head.scale, centers)
-    torch.testing.assert_close(model(TOKENS), before(TOKENS), rtol=0, atol=0.1)
+    torch.testing.assert_close(model(TOKENS), before(TOKENS), rtol=0, atol=0.5 if kind == "int4" else 0.1)
 
 
-@pytest.mark.parametrize("config", [config for config, _ in WEIGHT_ONLY.values()], ids=WEIGHT_ONLY)
-def test_quantized_centers_are_saved_compiled_and_trained_through(config: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", WEIGHT_ONLY)
+def test_quantized_centers_are_saved_compiled_and_trained_through(kind: str, tmp_path: Path) -> None:
     torch.compiler.reset()
-    model = with_quantized_centers(config)
+    model = with_quantized_centers(kind)
     torch.save(model.state_dict(), tmp_path / "model.pt")
     loaded = language(bias=True)
     loaded.load_state_dict(torch.load(tmp_path / "model.pt"), assign=True)
@@ -116,7 +124,7 @@ def test_quantized_centers_are_saved_compiled_and_trained_through(config: str, t
 
 
 def test_functions_ask_for_the_numbers_of_quantized_centers() -> None:
-    weight = with_quantized_centers("Int8WeightOnlyConfig").lm_head.weight
+    weight = with_quantized_centers("int8").lm_head.weight
     with pytest.raises(TypeError, match=r"`weight` must be an ordinary tensor, got a quantized Int8Tensor"):
         squared_distance(torch.zeros(2, WIDTH), weight)
     assert squared_distance(torch.zeros(2, WIDTH), weight.dequantize()).shape == (2, len(weight))

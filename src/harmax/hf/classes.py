@@ -11,7 +11,7 @@ from typing import Any
 from harmax.errors import needs
 from harmax.hf.config import PREFIX, harmonic_config, once
 from harmax.hf.gpt2 import HarmonicGPT2LMHeadModel, HarmonicGPT2Model
-from harmax.hf.kinds import kind_of
+from harmax.hf.kinds import kind_of, shifts_labels
 from harmax.hf.tasks import HarmonicClassifier, HarmonicLanguageModel
 
 with needs("hf"):
@@ -67,7 +67,7 @@ def model_class(plain: type[Any]) -> type[Any]:
     if plain is GPT2LMHeadModel:
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES["harmonic_gpt2"] = HarmonicGPT2LMHeadModel.__name__
         return HarmonicGPT2LMHeadModel
-    kind, name = kind_of(plain), f"Harmonic{plain.__name__}"
+    kind, shifts, name = kind_of(plain), shifts_labels(plain), f"Harmonic{plain.__name__}"
     contents: dict[str, Any] = {
         "__doc__": f"{plain.__name__} of transformers with a harmonic head.",
         "__module__": "harmax.hf",
@@ -75,9 +75,9 @@ def model_class(plain: type[Any]) -> type[Any]:
     }
     base: type = HarmonicClassifier
     if kind != "classifier":
-        base, contents["harmonic_shifts"] = HarmonicLanguageModel, kind == "causal"
+        base, contents["harmonic_shifts"] = HarmonicLanguageModel, shifts
     made = type(name, (base, plain), contents)
-    if kind == "causal":
+    if shifts:
         # The Trainer's label smoothing looks up here whether it must shift labels.
         auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[contents["config_class"].model_type] = name
     return made

@@ -20,7 +20,7 @@ PREFIX = "harmonic_"
 """What stands before the model type of transformers, and before each key of the head."""
 
 NOTE = "a harmonic model of harmax: run `import harmax.hf`, then load it with an Auto class"
-ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function")
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation", "ff_activation", "afn")
 """Where configurations of transformers name a function, which a plain model looks up when it is built."""
 
 SHORT = {"exponent", "softening", "scale", "prior"}
@@ -53,6 +53,8 @@ class HarmonicConfig(Base):
 
     as_harmonized: ClassVar[dict[str, Any]] = {}
     """What the configuration of a model that is harmonized has beside the settings of its head."""
+    auto_map: ClassVar[dict[str, str]] = {}
+    """TRL asks for it before it loads a class that transformers does not have by an Auto class."""
 
     def __post_init__(self, **settings: Any) -> None:
         try:
@@ -81,10 +83,7 @@ class HarmonicConfig(Base):
         A class such as LlamaForCausalLM would only warn that the model type is another one, and then compute inner
         products. So the names of functions stand under other keys, and a note in their place stops it.
         """
-        stored = json.loads(self.to_json_string(use_diff=use_diff))
-        for key in ACTIVATIONS:
-            if isinstance(stored.get(key), str):
-                stored[PREFIX + key], stored[key] = stored[key], NOTE
+        stored = closed_to_plain(json.loads(self.to_json_string(use_diff=use_diff)))
         with open(json_file_path, "w", encoding="utf-8") as file:
             file.write(json.dumps(stored, indent=2, sort_keys=True) + "\n")
 
@@ -143,11 +142,25 @@ class HarmonicGPT2Config(HarmonicConfig, GPT2Config):
         return math.ceil(self.vocab_size / multiple) * multiple
 
 
+def closed_to_plain(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration with notes in the places of functions, also in the configurations inside it."""
+    stored = {key: closed_to_plain(value) if isinstance(value, dict) else value for key, value in config.items()}
+    for key in ACTIVATIONS:
+        if isinstance(stored.get(key), str):
+            stored[PREFIX + key], stored[key] = stored[key], NOTE
+    return stored
+
+
 def open_to_all(stored: dict[str, Any]) -> dict[str, Any]:
-    """Return what a config.json holds, with the names of functions under the keys of transformers."""
+    """Return what a config.json holds, with the names of functions under the keys of transformers.
+
+    >>> open_to_all(closed_to_plain({"vision_config": {"hidden_act": "gelu"}}))
+    {'vision_config': {'hidden_act': 'gelu'}}
+    """
     names = {key: stored[PREFIX + key] for key in ACTIVATIONS if PREFIX + key in stored}
     others = {key: value for key, value in stored.items() if key.removeprefix(PREFIX) not in names}
-    return {**others, **names}
+    config = {key: open_to_all(value) if isinstance(value, dict) else value for key, value in others.items()}
+    return {**config, **names}
 
 
 @once

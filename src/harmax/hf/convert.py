@@ -45,7 +45,8 @@ def from_gpt2(
         )
     check_start(start, scale, softening)
     source = gpt2 if isinstance(gpt2, GPT2Config) else gpt2.config
-    settings = {key: value for key, value in source.to_dict().items() if key not in ("model_type", "architectures")}
+    own = {"model_type", "architectures", "_name_or_path"}  # what it was loaded from has another head
+    settings = {key: value for key, value in source.to_dict().items() if key not in own}
     config = HarmonicGPT2Config(
         **settings,
         harmonic_exponent=exponent,

@@ -24,10 +24,13 @@ logger = logging.getLogger(__name__)
 
 def set_forward(model: HarmonicModel, forward: Any) -> None:
     """Set the forward of a model to another one that is sure to ask the harmonic head."""
-    function = getattr(forward, "__func__", forward)
+    original = getattr(forward, "_torchdynamo_orig_callable", forward)  # torch.compile(model.forward) keeps it here
+    function = getattr(original, "__func__", original)
     owner = getattr(function, "__globals__", {}).get("__name__", "")  # functools.wraps copies __module__, but not this
     if function is type(model).forward:
         model.__dict__.pop("forward", None)
+        if original is not forward:
+            model.__dict__["forward"] = forward
     elif owner.startswith("liger_kernel."):
         logger.warning("The fused cross-entropy of Liger is left out: %s has its own fused loss.", type(model).__name__)
     elif owner.startswith("trl.") and FusedHead.is_served(function):

@@ -165,6 +165,8 @@ def exchange_config(model: PreTrainedModel, kind: type[PreTrainedConfig], settin
     copies: dict[int, Any] = {}
     config: Any = copy.deepcopy(model.config, copies)
     config.__class__ = kind
+    # What it was loaded from has another head. Trainers would take that as a reference, and adapters as their base.
+    config.name_or_path = model.name_or_path = ""
     for key, value in settings.items():
         setattr(config, key, value)
     for module in model.modules():

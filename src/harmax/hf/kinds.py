@@ -23,6 +23,24 @@ TABLES = {
 
 SUPPORTED = "causal and masked language models, sequence classifiers and image classifiers of transformers"
 
+UNSHIFTED = {
+    "BartForCausalLM",
+    "BigBirdPegasusForCausalLM",
+    "BlenderbotForCausalLM",
+    "BlenderbotSmallForCausalLM",
+    "CpmAntForCausalLM",
+    "MBartForCausalLM",
+    "MarianForCausalLM",
+    "MvpForCausalLM",
+    "PLBartForCausalLM",
+    "PegasusForCausalLM",
+    "TrOCRForCausalLM",
+    "WhisperForCausalLM",
+    "XLMWithLMHeadModel",
+    "XLNetLMHeadModel",
+}
+"""Causal language models whose labels are those of each position, although the others of transformers shift them."""
+
 REASONS = {
     "ForTokenClassification": "it gives every token a label",
     "ForQuestionAnswering": "its outputs are the ends of a span",
@@ -63,6 +81,16 @@ def kind_of(plain: type) -> str:
         f"`model` must be one of the {SUPPORTED}, got {name}; for another model use harmax.replace_head, and save its "
         "state_dict."
     )
+
+
+def shifts_labels(plain: type) -> bool:
+    """Return whether positions of a model of transformers predict the next label, and not their own.
+
+    >>> from transformers import BertForMaskedLM, LlamaForCausalLM, XLNetLMHeadModel
+    >>> [shifts_labels(plain) for plain in (LlamaForCausalLM, BertForMaskedLM, XLNetLMHeadModel)]
+    [True, False, False]
+    """
+    return kind_of(plain) == "causal" and plain.__name__ not in UNSHIFTED
 
 
 def check_config(plain: type, config: Any) -> None:

@@ -51,7 +51,8 @@ class HarmonicModel(Base):
         if plain is not None and not hasattr(cls, "harmonic_parameters"):
             # The Trainer reads the names of the columns that a model takes from its signature.
             signature = inspect.signature(plain.forward)
-            cls.harmonic_parameters = tuple(signature.parameters)[1:]
+            named = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD]
+            cls.harmonic_parameters = tuple(named[1:])
             cls.forward = with_signature(cls.forward, signature)
 
     def __init__(self, config: Any, *inputs: Any, **options: Any) -> None:
@@ -159,8 +160,9 @@ class HarmonicModel(Base):
         return (model, info) if output_loading_info else model
 
     def _check_loaded(self, info: dict[str, Any]) -> None:
-        path, head = self.harmonic_head_path, self.harmonic_head
-        if f"{path}.weight" in info["missing_keys"]:  # a new head on the body of another model
+        weight, head = f"{self.harmonic_head_path}.weight", self.harmonic_head
+        other_size = [key for key, *_ in info["mismatched_keys"]]
+        if weight in info["missing_keys"] or weight in other_size:  # a new head on the body of another model
             head.scale = None
             self._try()
         elif not head.settings.is_meta and has_read_file():
@@ -173,6 +175,8 @@ class HarmonicModel(Base):
                 )
             if head.scale is None and not math.isnan(saved.scale):
                 head.scale = saved.scale
+            if head.wants_scale:  # the weights of a plain model
+                self._try()
         head.write_settings()
         self._write_config()
 
@@ -224,7 +228,14 @@ class HarmonicModel(Base):
 
     def _named(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call of `forward` by name."""
-        return {**dict(zip(self.harmonic_parameters, arguments, strict=False)), **options}
+        named = dict(zip(self.harmonic_parameters, arguments, strict=False))
+        if len(named) < len(arguments) or any(name in options for name in named):
+            raise TypeError(
+                f"the forward of {type(self).__name__} must get each of its {len(self.harmonic_parameters)} arguments "
+                f"at most once, got {len(arguments)} by position and {', '.join(options) or 'none'} by name; pass all "
+                "of them by name."
+            )
+        return {**named, **options}
 
     def _check_inputs(self, options: dict[str, Any]) -> None:
         """Refuse inputs that a model would take without an error."""

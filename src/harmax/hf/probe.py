@@ -81,7 +81,8 @@ def tiny_input(model: Any) -> dict[str, Any]:
     name = model.main_input_name
     if name == "input_ids":
         text = config.get_text_config()
-        special = {getattr(text, key) for key in vars(text) if key.endswith("_token_id")}
+        ids = [getattr(text, key) for key in vars(text) if key.endswith("_token_id")]
+        special = {one for own in ids for one in (own if isinstance(own, (list, tuple)) else [own])}
         plain = [token for token in range(min(text.vocab_size, 100)) if token not in special] or [0]
         tokens = (plain * TOKENS)[:TOKENS]
         cache = {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}

@@ -33,11 +33,12 @@ class HarmonicLanguageModel(HarmonicModel):
         The body of the model never sees the labels, because it would compute the loss from inner products of its own.
 
         Args:
-            arguments, options: as in the model of transformers. `labels` are the tokens themselves, and -100 is not
-                predicted. `shift_labels` are labels that are shifted already. `num_items_in_batch` divides the summed
-                loss. With `logits_to_keep` only some positions get logits and a loss; labels are then those of all
-                positions, or only of these. `skip_logits` returns None for the logits, which are larger than all other
-                activations together; None means: skip them while training with labels.
+            arguments, options: as in the model of transformers. `labels` are the tokens themselves, which are shifted
+                where the model of transformers shifts them. -100 is not predicted. `shift_labels` are labels that are
+                shifted already. `num_items_in_batch` divides the summed loss. With `logits_to_keep` only some positions
+                get logits and a loss; labels are then those of all positions, or only of these. `skip_logits` returns
+                None for the logits, which are larger than all other activations together; None means: skip them while
+                training with labels.
         """
         options = self._named(arguments, options)
         self._check_inputs(options)
