@@ -86,6 +86,16 @@ def brute_force(
     return Oracle(loss.detach(), dx, dw, slack, size.sum(1), size.sum(0), dn, dprior, *slacks, rounding)
 
 
+def lost_below_tiny(x: Tensor, w: Tensor, options: dict, wide: torch.dtype) -> float:
+    """Return the gradient that probabilities have that are too small for a float, and may come out as 0.
+
+    A gradient is a probability times the exponent over a distance, summed over rows.
+    """
+    gaps = (x.double()[:, None] - w.double()).square().sum(-1)
+    nearest = (gaps[gaps > 0].min() + options["softening"]).sqrt().item()
+    return 4 * torch.finfo(wide).tiny * len(x) * max(1.0, options["exponent"] / nearest)
+
+
 def assert_matches(want: Oracle, loss, dx, dw, *, options, unit, gradient_unit=0.0, smallest=1e-36):
     """Compare with the oracle, to so many rounding units of what the problem allows."""
     slack = want.slack if options["reduction"] == "none" else want.slack.sum()

@@ -19,6 +19,7 @@ LIBRARY = {
     "harmax.inspect": "Looking at a trained model",
     "harmax.inspect.explorer": "The explorer's page",
     "harmax.sklearn": "Small tables, in scikit-learn",
+    "harmax.parallel": "Tensor parallelism",
     "harmax.timm": "Models of timm",
     "harmax.metric_learning": "pytorch-metric-learning",
     "harmax.kernels": "Implementations of the loss",

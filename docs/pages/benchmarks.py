@@ -222,6 +222,22 @@ def _against(found: Interval, measure: str) -> str:
     return told if found.low <= 0 <= found.high else f"**{told}**"
 
 
+def ranks_table() -> str:
+    """The memory of each process where several divide the classes of the loss."""
+    rows = measured("ranks-cpu")
+    if not rows:
+        return ""
+    lines = []
+    for row in rows:
+        total = row["centers_mib"] + row["gradients_mib"] + row["peak_mib"]
+        parts = [row["centers_mib"], row["gradients_mib"], row["peak_mib"], total]
+        difference = f"{row['difference']:.0e}" if row["ranks"] > 1 else ""
+        lines.append([row["ranks"], *(f"{part:.0f}" for part in parts), difference])
+    columns = ["processes", "centers, MiB", "gradients, MiB", "the step beside them, MiB", "sum, MiB", "difference"]
+    where = f"{_shape(rows[0])} (tokens x D x V), {rows[0]['dtype']}, torch {rows[0]['torch']}, gloo on a CPU."
+    return f"{where}\n\n{table(columns, lines)}"
+
+
 def import_words() -> str:
     """What the import costs."""
     return "\n".join(
@@ -253,6 +269,7 @@ def sections() -> dict[str, str]:
         "loss-cpu": cpu_table(measured("loss-cpu")),
         "loss-cpu-1-thread": cpu_table(measured("loss-cpu-1-thread")),
         "loss-cuda": gpu_summary(gpu_rows()),
+        "ranks": ranks_table(),
         "gpt2": gpt2_table(),
         "vision": vision_table(),
         "ensembles": ensemble_table(),

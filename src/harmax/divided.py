@@ -12,7 +12,7 @@ from harmax.kernels import autograd, eager, sharded
 from harmax.kernels.chunked import default_chunk_rows, row_chunks
 from harmax.kernels.problem import Block, LossOptions, LossOutput, Problem
 from harmax.kernels.ranks import Ranks, Shares
-from harmax.sharding import Place, place_of
+from harmax.sharding import Place, place_of, refusing_together
 
 
 def problem_of(
@@ -24,13 +24,14 @@ def problem_of(
     prior: Tensor | None = None,
 ) -> sharded.Sharded:
     """Check the arguments of logits, and return what this rank computes with."""
-    checked_prior(prior, place.classes, weight)
-    x, own_VD = place.rows(input), place.centers(weight)
-    x_BD, w_VD = checked_matrices(x, own_VD, classes=place.classes)
-    prior_V = place.prior(prior, len(w_VD))
-    prior_V = None if prior_V is None else prior_V.to(x_BD.dtype)
-    number = resolve_exponent(place.number(exponent), x.shape[-1])
-    return sharded.Sharded(x_BD, w_VD, number, check_softening(softening), prior_V, Ranks(str(place.group)))
+    x, own_VD, number, ranks = place.rows(input), place.centers(weight), place.number(exponent), Ranks(str(place.group))
+    with ranks.refusing_together(x):
+        checked_prior(prior, place.classes, weight)
+        x_BD, w_VD = checked_matrices(x, own_VD, classes=place.classes)
+        prior_V = place.prior(prior, len(w_VD))
+        prior_V = None if prior_V is None else prior_V.to(x_BD.dtype)
+        number = resolve_exponent(number, x.shape[-1])
+        return sharded.Sharded(x_BD, w_VD, number, check_softening(softening), prior_V, ranks)
 
 
 def columns(
@@ -73,9 +74,10 @@ def entropy(plain: Callable[..., Tensor], input: Tensor, weight: Tensor, options
 
 def loss(problem: Problem, group: str, options: LossOptions, impl: str) -> LossOutput:
     """Return loss and statistics of a problem with the centers of this rank."""
-    if impl not in ("auto", "chunked"):
-        raise ValueError(
-            f"`impl` must be 'auto' or 'chunked' for centers that ranks divide among themselves, got {impl!r}; leave "
-            "it out, or gather the centers first."
-        )
+    with refusing_together(group, problem.x_BD):
+        if impl not in ("auto", "chunked"):
+            raise ValueError(
+                f"`impl` must be 'auto' or 'chunked' for centers that ranks divide among themselves, got {impl!r}; "
+                "leave it out, or gather the centers first."
+            )
     return autograd.loss(problem, f"{autograd.SHARDED}{group}", Block(options.chunk_rows or 0, 0))

@@ -34,7 +34,7 @@ from harmax.kernels.distance import squared_distance_matrix
 from harmax.kernels.eager import above_floor, entropy, log_probabilities, logits, softened_distance
 from harmax.kernels.operators import is_exporting, is_traced
 from harmax.kernels.problem import LossOptions, LossOutput, Problem
-from harmax.sharding import is_distributed, place_of, register_rules
+from harmax.sharding import is_distributed, place_of, refusing_together, register_rules, whole
 
 __all__ = [
     "KernelSettings",
@@ -96,6 +96,8 @@ def squared_distance(input: Tensor, weight: Tensor) -> Tensor:
     """
     if is_distributed(input, weight):
         register_rules()
+        if not is_distributed(input):
+            input, weight = place_of(input, weight, "weight").operands(input, weight)
     x_BD, w_VD = checked_matrices(input, weight)
     return squared_distance_matrix(x_BD, w_VD).reshape(*input.shape[:-1], weight.shape[0])
 
@@ -379,46 +381,47 @@ def harmonic_loss(
     >>> harmonic_loss(x, centers, torch.tensor([0]), prior=prior).exp()
     tensor(1.1111)
     """
-    options = _checked_options(options)
-    softening = check_softening(softening)
     place, classes = None, len(linear_weight) if isinstance(linear_weight, Tensor) and linear_weight.dim() else 0
     if is_distributed(input, linear_weight, target, exponent, weight, prior):
         place = place_of(input, linear_weight, "linear_weight")
         input, linear_weight = place.rows(input), place.centers(linear_weight)
-        exponent, weight = place.number(exponent), None if weight is None else place.whole(weight)
-    x_BD, w_VD = checked_matrices(input, linear_weight, "linear_weight", widen=False, classes=classes)
-    check_exponent_device(exponent, "input", input)
-    if not hasattr(ignore_index, "__index__"):
-        raise TypeError(f"`ignore_index` must be a whole number, got {ignore_index!r}; pass an int.")
-    leading = input.shape[:-1]
-    check_target(input, target, classes, ignore_index, options.check_targets)
-    check_loss_settings(reduction, impl, label_smoothing)
-    check_class_weight(weight, classes, input)
-    prior = checked_prior(prior, classes, input)
-    if place is not None:
-        target, prior = place.target(target, len(w_VD)), place.prior(prior, len(w_VD))
-    indexed = not target.is_floating_point()
-    dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
+        exponent, weight = place.number(exponent), None if weight is None else whole(weight)
     group = None if place is None else place.group
-    if impl == "auto" and group is None:
-        learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
-        kind = dtype if dtype == torch.float64 else x_BD.dtype
-        plain = learned or is_exporting()
-        impl = "eager" if plain else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
-    if impl not in OWN_DTYPES:
-        x_BD, w_VD = wide(x_BD, w_VD)
-    problem = Problem(
-        x_BD,
-        w_VD,
-        target.reshape(-1) if indexed else target.reshape(-1, target.shape[-1]).to(dtype),
-        resolve_exponent(exponent, input.shape[-1]),
-        softening,
-        None if weight is None else weight.to(dtype),
-        ignore_index,
-        float(label_smoothing),
-        reduction,
-        None if prior is None else prior.to(dtype),
-    )
+    with refusing_together(group, input):
+        options = _checked_options(options)
+        softening = check_softening(softening)
+        x_BD, w_VD = checked_matrices(input, linear_weight, "linear_weight", widen=False, classes=classes)
+        check_exponent_device(exponent, "input", input)
+        if not hasattr(ignore_index, "__index__"):
+            raise TypeError(f"`ignore_index` must be a whole number, got {ignore_index!r}; pass an int.")
+        leading = input.shape[:-1]
+        check_target(input, target, classes, ignore_index, options.check_targets)
+        check_loss_settings(reduction, impl, label_smoothing)
+        check_class_weight(weight, classes, input)
+        prior = checked_prior(prior, classes, input)
+        if place is not None:
+            target, prior = place.target(target, len(w_VD)), place.prior(prior, len(w_VD))
+        indexed = not target.is_floating_point()
+        dtype = torch.promote_types(torch.promote_types(x_BD.dtype, w_VD.dtype), torch.float32)
+        if impl == "auto" and group is None:
+            learned = any(tensor is not None and tensor.requires_grad for tensor in (target, weight))
+            kind = dtype if dtype == torch.float64 else x_BD.dtype
+            plain = learned or is_exporting()
+            impl = "eager" if plain else auto(x_BD.shape[0], classes, x_BD.device, dtype=kind, indexed=indexed)
+        if impl not in OWN_DTYPES:
+            x_BD, w_VD = wide(x_BD, w_VD)
+        problem = Problem(
+            x_BD,
+            w_VD,
+            target.reshape(-1) if indexed else target.reshape(-1, target.shape[-1]).to(dtype),
+            resolve_exponent(exponent, input.shape[-1]),
+            softening,
+            None if weight is None else weight.to(dtype),
+            ignore_index,
+            float(label_smoothing),
+            reduction,
+            None if prior is None else prior.to(dtype),
+        )
     output = IMPLS[impl](problem, options) if group is None else divided.loss(problem, group, options, impl)
     loss = output.loss.reshape(leading) if reduction == "none" else output.loss
     return LossOutput(loss, output.logsumexp.reshape(leading), output.hit.reshape(leading)) if return_stats else loss

@@ -12,6 +12,7 @@ Anything else is refused. `torch.distributed.tensor` is not imported before some
 # B rows, D features, V classes of this rank
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -33,6 +34,14 @@ def local_part(tensor: Tensor) -> Tensor:
         return tensor
     local: Tensor = tensor.detach().to_local()  # type: ignore[attr-defined]
     return local
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return all of a tensor that ranks divide, without gradient; all of them must call this."""
+    if not is_distributed(tensor):
+        return tensor
+    full: Tensor = tensor.detach().full_tensor()  # type: ignore[attr-defined]
+    return full
 
 
 def total_of_parts(values: Tensor, of: Tensor) -> Tensor:
@@ -96,13 +105,6 @@ class Place(NamedTuple):
             )
         return local
 
-    def whole(self, tensor: Tensor) -> Tensor:
-        """Return a tensor that all ranks need whole and that gets no gradient."""
-        if not is_distributed(tensor):
-            return tensor
-        full: Tensor = tensor.detach().full_tensor()  # type: ignore[attr-defined]
-        return full
-
     def target(self, target: Tensor, own: int) -> Tensor:
         """Return the targets: indices of all classes, or probabilities of all or of this rank's classes."""
         if self.group is not None and is_distributed(target) and target.is_floating_point():
@@ -112,7 +114,7 @@ class Place(NamedTuple):
             fits = local.shape[-1] == own and not target.requires_grad
             if Ranks(self.group).least(torch.tensor(fits, dtype=torch.int32, device=local.device)).item():
                 return local
-        return self.whole(target)
+        return whole(target)
 
     def divided(self, columns: Tensor, counts: list[int]) -> Tensor:
         """Return this rank's columns, (..., V), as a part of the matrix of all classes."""
@@ -212,6 +214,11 @@ def place_of(input: Tensor, weight: Tensor, name: str) -> Place:
             "replicate it, or use fewer ranks."
         )
     return Place(mesh, mesh.get_group().group_name, len(weight), False)
+
+
+def refusing_together(group: str | None, like: Tensor) -> AbstractContextManager[None]:
+    """Surround checks of what one rank was given: those that share the classes with it do not wait if they fail."""
+    return nullcontext() if group is None else Ranks(group).refusing_together(like)
 
 
 def first_rows(tensor: Tensor, rows: int) -> Tensor:

@@ -38,6 +38,17 @@ def test_bench_loss_measures_every_implementation(capsys: Capture) -> None:
         assert 0 < row["error"] < 1e-5
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("results")
+def test_bench_ranks_shows_less_memory_on_more_processes(capsys: Capture) -> None:
+    assert main(["bench", "ranks", "--smoke", "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["ranks"] for row in rows] == [1, 2]
+    assert all(row["difference"] < 1e-6 for row in rows)
+    one, two = (row["centers_mib"] + row["gradients_mib"] + row["peak_mib"] for row in rows)
+    assert two < 0.7 * one
+
+
 def test_bench_smoke_keeps_nothing(results: Path, capsys: Capture) -> None:
     assert main(["bench", "import", "--smoke"]) == 0
     assert "harmax" in capsys.readouterr().out

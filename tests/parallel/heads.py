@@ -68,6 +68,14 @@ def of_divided_log_probabilities(head: HarmonicHead, features: Tensor, target: T
     return F.cross_entropy(log_p_BTV.flatten(0, 1), target.flatten())
 
 
+def of_plain_features(head: HarmonicHead, features: Tensor) -> dict[str, Tensor]:
+    """What a head with divided centers finds for features that are no DTensor, beside its forward."""
+    found = {"distance": head.distance(features), "entropy": head.entropy(features)}
+    if head.prior is None:
+        found |= dict(head.to_argmax_linear().named_parameters())
+    return {name: value.detach() for name, value in found.items()}
+
+
 def compare_heads(mesh: DeviceMesh) -> dict[str, Any]:
     """Return what ranks found, what one process finds, and what it finds in float64, by name."""
     return {**dict(compare(kind, layout, mesh) for kind in HEADS for layout in LAYOUTS), "fsdp": compare_fsdp(mesh)}
@@ -89,6 +97,7 @@ def compare(kind: str, layout: str, mesh: DeviceMesh) -> tuple[str, Any]:
         return [found, *ones]
 
     results = {"fused": all_three(fused, fused)}
+    results["plain features"] = [of_plain_features(one, own.to(one.weight.dtype)) for one in (head, alone, exact)]
     assert head.scale == alone.scale == exact.scale
     # Padding makes shares that no placement describes, and torch's loss_parallel wants a class on every rank.
     if isinstance(alone, TokenHead) or (alone.out_features, mesh.size()) == (9, 4):

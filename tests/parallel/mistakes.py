@@ -27,6 +27,14 @@ def make_mistakes(mesh: DeviceMesh) -> dict[str, str]:
     attempts: dict[str, Callable[[], Any]] = {
         "other exponents": lambda: harmonic_loss(x, w, target, exponent=3.0 + rank),
         "other exponents of log-probabilities": lambda: harmonic_log_probabilities(x, w, exponent=3.0 + rank),
+        "a bad exponent on one rank": lambda: harmonic_loss(x, w, target, exponent=3.0 if rank else -3.0),
+        "a bad exponent of log-probabilities": lambda: harmonic_log_probabilities(x, w, exponent=3.0 if rank else 0.0),
+        "a prior on one rank": lambda: harmonic_loss(x, w, target, prior=None if rank else torch.ones(12)),
+        "a prior on one rank, log-probabilities": lambda: harmonic_log_probabilities(
+            x, w, prior=None if rank else torch.ones(12)
+        ),
+        "class weights on one rank": lambda: harmonic_loss(x, w, target, weight=None if rank else torch.ones(12)),
+        "probabilities on one rank": lambda: harmonic_loss(x, w, target if rank else torch.full((6, 12), 1 / 12)),
         "other targets": lambda: harmonic_loss(x, w, (target + rank) % 12),
         "fewer classes than ranks": lambda: harmonic_loss(x, few, target[:1].expand(6)),
         "a head with fewer classes": lambda: parallelize_module(HarmonicHead(4, ranks - 1), mesh, ClassParallel()),

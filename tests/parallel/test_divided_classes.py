@@ -87,6 +87,12 @@ def test_the_fused_loss_takes_weights_as_fsdp_stores_them(found: Path, ranks: in
 MESSAGES = {
     "other exponents": r"ValueError: `exponent` must be the same on all ranks .* got 3 on rank 0 and 4 on rank 1; give",
     "other exponents of log-probabilities": "`exponent` must be the same on all ranks",
+    "a bad exponent on one rank": "`exponent` must be a positive number|but rank 0 has refused its own; read the error",
+    "a bad exponent of log-probabilities": "`exponent` must be a positive number|but rank 0 has refused its own",
+    "a prior on one rank": "the number of priors must be the same on all ranks .* got 1 on rank 0 and 0 on rank 1",
+    "a prior on one rank, log-probabilities": "the number of priors must be the same on all ranks",
+    "class weights on one rank": "the number of class weights must be the same .* got 12 on rank 0 and 0 on rank 1",
+    "probabilities on one rank": "the dimensions of `target` must be the same on all ranks .* got 2 on rank 0 and 1 on",
     "other targets": "the sum of `target` must be the same on all ranks",
     "fewer classes than ranks": "must have at least as many classes as ranks divide them",
     "a head with fewer classes": "must have at least as many classes as ranks divide them",

@@ -1,8 +1,11 @@
 """The examples that need the tools run, and show what they say they show."""
 
 import importlib.util
+import os
 import re
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +70,21 @@ def test_skorch_digits() -> None:
     found = example("skorch_digits", "skorch")["main"](epochs=6)
     assert found["accuracy"] > 0.88
     assert abs(found["sums"] - 1).max() < 1e-5
+
+
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_keras_digits(backend: str) -> None:
+    """In a process of its own, because Keras takes its backend when it is imported."""
+    if importlib.util.find_spec("keras") is None:
+        pytest.skip("keras is not installed")
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / "keras_digits.py")]
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = re.search(rf"{backend}: (.+)% of 500 test digits right; loaded (.+)%", done.stdout)
+    assert found is not None
+    assert float(found[1]) > 85
+    assert found[2] == found[1]
 
 
 def test_optuna_exponent() -> None:

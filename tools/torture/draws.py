@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from harmax import LossOptions, harmonic_loss
-from oracle import GRADIENT_UNIT, UNIT, Oracle, brute_force
+from oracle import GRADIENT_UNIT, UNIT, Oracle, brute_force, lost_below_tiny
 
 EXPONENTS = (0.5, 1.0, 2.0, 3.75, 9.0, 28.0, 300.0, 2048.0)
 Problem = tuple[Tensor, Tensor, Tensor, dict[str, Any]]
@@ -81,7 +81,8 @@ def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", c
     asked = (x, w, exponent) if prior is None else (x, w, exponent, prior)
     dx, dw, dn, *dp = (g.cpu() for g in torch.autograd.grad(loss.sum(), asked))
     unit, gradient_unit = UNIT[x.dtype], GRADIENT_UNIT[x.dtype]
-    smallest = _lost(x, w, options, wide)
+    rounded = 1e-7 if x.dtype == torch.float16 else 0.0  # gradients come back in the type of the input
+    smallest = rounded + lost_below_tiny(x, w, options, wide)
     slack = want.slack if options["reduction"] == "none" else want.slack.sum()
     kept = options["prior"][options["prior"] > -torch.inf] if prior is not None else torch.zeros(1)
     relative = 4 * unit * (1 + options["exponent"] + kept.abs().max().item()) + want.rounding
@@ -117,16 +118,6 @@ def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", c
                 f"{impl}: {name} is off by {off.max().item():.3g} beyond its tolerance ({x.dtype}, {_short(options)})"
             )
     return None
-
-
-def _lost(x: Tensor, w: Tensor, options: dict[str, Any], wide: torch.dtype) -> float:
-    """Return the gradient that probabilities have that are too small for a float, and come out as 0.
-
-    A gradient is a probability times the exponent over a distance, summed over rows.
-    """
-    gaps = (x.double()[:, None] - w.double()).square().sum(-1) + options["softening"]
-    rounded = 1e-7 if x.dtype == torch.float16 else 0.0  # gradients come back in the type of the input
-    return rounded + 4 * torch.finfo(wide).tiny * len(x) * max(1.0, options["exponent"] / gaps.min().sqrt().item())
 
 
 def _short(options: dict[str, Any]) -> str:

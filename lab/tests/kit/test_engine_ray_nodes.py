@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -20,19 +21,22 @@ from harmax_lab.kit.experiment import Cell, Context, Experiment, Spec, Work
 from harmax_lab.kit.store import CellResult
 
 NODE = {"num_cpus": 1, "object_store_memory": 2**27}
+ADDRESSES = ("127.0.0.2", "127.0.0.3", "127.0.0.4")  # Ray takes 127.0.0.1 for another name of the machine
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Three machines with a core each. The run is started on the first one, which must stay."""
+    """Three raylets with an address and a core each. The run is started on the first one, which must stay."""
+    first, *others = ({**NODE, "node_ip_address": address} for address in ADDRESSES)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    nodes = Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    nodes = Cluster(initialize_head=True, head_node_args={**first, "include_dashboard": False})
     try:
-        for _ in range(2):
-            nodes.add_node(**NODE)
+        for node in others:
+            nodes.add_node(**node)
         # Workers read this file to find what is in it.
         path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        options["_node_ip_address"] = ADDRESSES[0]
         ray.init(nodes.address, runtime_env={"env_vars": {"PYTHONPATH": path}}, **options)
         yield nodes
     finally:
@@ -64,13 +68,15 @@ def run_cells(
         (folder / f"{cell.name} {node} {time.monotonic_ns()}").touch()
         while cell.seed == 1 and (node == doomed or not (folder / "killed").exists()):
             time.sleep(0.1)
-        yield cell, CellResult(metrics={"node": node})
+        # So large that it stays in the memory of its machine until it is fetched.
+        yield cell, CellResult(metrics={"node": node}, arrays={"x": np.full(2**17, cell.seed)})
 
 
 @pytest.mark.slow
 def test_the_cells_of_a_killed_machine_are_computed_on_the_others_and_each_once(
     tmp_path: Path, cluster: Cluster
 ) -> None:
+    assert sorted(node["NodeManagerAddress"] for node in ray.nodes()) == list(ADDRESSES)
     seen = tmp_path / "seen"
     seen.mkdir()
     doomed = cluster.list_all_nodes()[-1]
@@ -101,6 +107,7 @@ def test_the_cells_of_a_killed_machine_are_computed_on_the_others_and_each_once(
     assert not result.failed, next(iter(result.failed.values()))
     assert not result.pending
     assert list(result.results) == [cell.name for cell in cells_of(spec)]
+    assert all((found.arrays["x"] == int(name[-1])).all() for name, found in result.results.items())
     assert any("a machine is lost" in message for message in messages)
     begun = Counter(path.name.split()[0] for path in seen.iterdir() if " " in path.name)
     (lost,) = (name for name in begun_there() if name.endswith("seed=1"))

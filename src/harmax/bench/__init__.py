@@ -8,12 +8,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from harmax.bench import gpt2, imports, loss, tabular, vision
+from harmax.bench import gpt2, imports, loss, ranks, tabular, vision
 from harmax.bench.options import BenchOptions
 from harmax.plugins import plugins
 
 BENCHMARKS: dict[str, Callable[[BenchOptions], Iterator[dict[str, Any]]]] = {
     "loss": loss.rows,
+    "ranks": ranks.rows,
     "import": imports.rows,
     "gpt2": gpt2.rows,
     "vision": vision.rows,

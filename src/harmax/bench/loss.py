@@ -160,7 +160,8 @@ def rows(options: BenchOptions) -> Iterator[dict[str, Any]]:
         yield from _shape_rows(shape, every, options)
 
 
-def _operands(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
+def operands(shape: Shape, device: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Return random vectors (B, D) and centers (V, D), which require gradients, and targets (B,)."""
     generator, dtype = torch.Generator(device).manual_seed(0), _dtype(device)
     x_BD, w_VD = (
         (scale * torch.randn(rows, shape.features, generator=generator, device=device)).to(dtype).requires_grad_()
@@ -177,7 +178,7 @@ def _step(loss: Loss, x_BD: Tensor, w_VD: Tensor, target_B: Tensor) -> Tensor:
 
 
 def _shape_rows(shape: Shape, losses: dict[str, Loss], options: BenchOptions) -> Iterator[dict[str, Any]]:
-    x_BD, w_VD, target_B = _operands(shape, options.device)
+    x_BD, w_VD, target_B = operands(shape, options.device)
     gradients_mib = (x_BD.nbytes + w_VD.nbytes) / 2**20
     steps: dict[str, Callable[[], Tensor]] = {}
     peaks: dict[str, float] = {}

@@ -22,7 +22,7 @@ from harmax.heads.describe import HeadDescription, describe
 from harmax.heads.scale import check_scale, length, matched_scale, warn_not_found
 from harmax.heads.settings import KEY, Settings, Watch, differences
 from harmax.kernels.operators import is_exporting, is_traced, is_wrapped
-from harmax.sharding import local_part
+from harmax.sharding import local_part, whole
 
 
 class HeadOptions(CenterOptions, total=False):
@@ -282,7 +282,7 @@ class HarmonicHead(CenterHead):
         return describe(self, features)
 
     def _lengths(self, features: Tensor) -> tuple[float, float]:
-        return length(features, over_ranks=True), length(self._classes()[0])
+        return length(features, over_ranks=True), length(self._classes(features)[0])
 
     @property
     def wants_scale(self) -> bool:
@@ -317,7 +317,7 @@ class HarmonicHead(CenterHead):
             raise TypeError(
                 f"`{next(iter(settings))}` must come with a `target`, got none; it is a setting of the loss."
             )
-        weight_VD, prior_V = self._classes()
+        weight_VD, prior_V = self._classes(input)
         x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
         kernel: Any = {"exponent": self.exponent, "softening": self.softening, "prior": prior_V}
         if target is None:
@@ -325,8 +325,8 @@ class HarmonicHead(CenterHead):
         loss: Any = harmonic_loss(x, w_VD, target, **kernel, **settings)
         return loss  # with return_stats a LossOutput
 
-    def _classes(self) -> tuple[Tensor, Tensor | None]:
-        """Return centers and prior of the classes, without padding."""
+    def _classes(self, input: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Return centers and prior of the classes, without padding, for features that may be distributed."""
         return numbers_of(self.weight), self.prior
 
     def _scaled(self, input: Tensor) -> Tensor:
@@ -359,6 +359,7 @@ class HarmonicHead(CenterHead):
             raise ValueError(
                 "a head must have no prior to become a Linear with the same argmax, got one; predict with the head."
             )
+        weight_VD = whole(weight_VD)
         linear = nn.Linear(self.in_features, len(weight_VD), device=weight_VD.device, dtype=weight_VD.dtype)
         linear.weight.copy_((self.scale or 1.0) * weight_VD)
         linear.bias.copy_(-0.5 * weight_VD.float().square().sum(1))
@@ -371,7 +372,7 @@ class HarmonicHead(CenterHead):
         >>> bool((head.entropy(x) < math.log(5)).all())
         True
         """
-        weight_VD, prior_V = self._classes()
+        weight_VD, prior_V = self._classes(input)
         x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
         return harmonic_entropy(x, w_VD, exponent=self.exponent, softening=self.softening, prior=prior_V)
 
@@ -380,7 +381,7 @@ class HarmonicHead(CenterHead):
 
         Its gradient is finite everywhere, and 0 at a center.
         """
-        return safe_sqrt(squared_distance(self._scaled(input), self._classes()[0])) / (self.scale or 1.0)
+        return safe_sqrt(squared_distance(self._scaled(input), self._classes(input)[0])) / (self.scale or 1.0)
 
     def extra_repr(self) -> str:
         """Return the sizes, the exponent and the softening, and what is not at its default."""

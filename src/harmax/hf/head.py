@@ -13,7 +13,7 @@ from harmax.functional import LossOutput, harmonic_loss
 from harmax.heads.centers import numbers_of
 from harmax.heads.harmonic import ForwardSettings, HarmonicHead, HeadOptions, as_autocast_multiplies
 from harmax.heads.learnable import LearnedExponent
-from harmax.sharding import first_rows
+from harmax.sharding import first_rows, is_distributed
 
 IGNORED = -100
 """The label of a token that is not predicted, as everywhere in transformers."""
@@ -92,13 +92,16 @@ class TokenHead(HarmonicHead):
         """Return what the loss is computed from: features, centers, and settings with the prior."""
         if self.wants_scale and self.training:
             self._look_at_first_batch(input)
-        weight_VD, prior_V = self._classes()
+        weight_VD, prior_V = self._classes(input)
         x, w_VD = as_autocast_multiplies(self._scaled(input), weight_VD)
         prior_V = None if prior_V is None else prior_V / temperature
         return x, w_VD, {"exponent": self.exponent / temperature, "softening": self.softening, "prior": prior_V}
 
-    def _classes(self) -> tuple[Tensor, Tensor | None]:
-        return self.token_weight, None if self.prior is None else first_rows(self.prior, self.out_features)
+    def _classes(self, input: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        # Shares without the padding are of other sizes than torch expects, and it cannot gather them.
+        first = first_rows if is_distributed(input) else lambda tensor, rows: tensor[:rows]
+        weight_VD = first(numbers_of(self.weight), self.out_features)
+        return weight_VD, None if self.prior is None else first(self.prior, self.out_features)
 
 
 class LearnableTokenHead(LearnedExponent, TokenHead):

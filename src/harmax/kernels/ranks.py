@@ -3,11 +3,17 @@
 Shape suffixes: R ranks, K numbers. Leading dimensions are free.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
+
+NUMBERS = 20
+"""How many numbers ranks exchange to agree: always as many, because an exchange of other sizes would crash or hang."""
 
 
 class Shares(NamedTuple):
@@ -69,14 +75,17 @@ class Ranks:
         All ranks exchange their numbers first, so that each of them raises, and none waits for one that has.
 
         Args:
-            shared: numbers that must be the same on all ranks, by name.
+            shared: numbers that must be the same on all ranks, by name. All ranks give the same names.
             classes: how many classes this rank holds.
             like: a tensor on the device of the group.
         """
-        numbers = [torch.as_tensor(value, dtype=torch.float64, device=like.device) for value in shared.values()]
-        own_K = torch.stack([*numbers, numbers[0].new_tensor(float(classes))])
-        *columns, counts = self.gather(own_K).T.tolist()
-        for name, found in zip(shared, columns, strict=True):
+        refused, counts, *columns = self._exchange([0.0, float(classes), *shared.values()], like)
+        if any(refused):
+            raise ValueError(
+                f"inputs and settings must be right on all ranks that share the classes, but rank {refused.index(1.0)} "
+                "has refused its own; read the error there."
+            )
+        for name, found in zip(shared, columns, strict=False):
             other = next((rank for rank, value in enumerate(found) if not _same(value, found[0])), None)
             if other is not None:
                 raise ValueError(
@@ -84,6 +93,22 @@ class Ranks:
                     f"{found[other]:g} on rank {other}; give all of them the same inputs and settings."
                 )
         return Shares([int(count) for count in counts], self.rank)
+
+    @contextmanager
+    def refusing_together(self, like: Tensor) -> Iterator[None]:
+        """Surround checks that come before `agree`: if one fails here, the ranks that wait there raise an error too."""
+        try:
+            yield
+        except (TypeError, ValueError):
+            self._exchange([1.0], like)
+            raise
+
+    def _exchange(self, values: list[float | Tensor], like: Tensor) -> list[list[float]]:
+        """Return some numbers of all ranks, `NUMBERS` lists of R; those that this rank does not give are 0."""
+        numbers = [torch.as_tensor(value, dtype=torch.float64, device=like.device) for value in values]
+        own_K = torch.stack(numbers)
+        columns: list[list[float]] = self.gather(F.pad(own_K, (0, NUMBERS - len(own_K)))).T.tolist()
+        return columns
 
 
 def _same(one: float, other: float) -> bool:

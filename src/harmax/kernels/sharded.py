@@ -41,7 +41,9 @@ def compute(problem: Problem, wanted: Wanted, scale: Scale, block: Block, *, gro
 
 def _shared(problem: Problem, wanted: Wanted, block: Block) -> dict[str, float | Tensor]:
     """What all ranks must agree on, as numbers. The sum of the targets tells most batches from each other."""
-    numbers: dict[str, float | Tensor] = {
+    target, weight_V = problem.target, problem.weight_V
+    indexed = not target.is_floating_point()
+    return {
         "`exponent`": problem.exponent.detach() if isinstance(problem.exponent, Tensor) else problem.exponent,
         "`softening`": problem.softening,
         "the number of vectors": len(problem.x_BD),
@@ -50,13 +52,14 @@ def _shared(problem: Problem, wanted: Wanted, block: Block) -> dict[str, float |
         "`reduction`": REDUCTIONS.index(problem.reduction),
         "`label_smoothing`": problem.label_smoothing,
         "`chunk_rows`": block.rows,
+        "the number of priors": 0 if problem.prior_V is None else 1,
+        "the number of class weights": 0 if weight_V is None else len(weight_V),
+        "the sum of `weight`": 0.0 if weight_V is None else weight_V.double().sum(),
+        "the dimensions of `target`": target.dim(),
+        "`ignore_index`": problem.ignore_index if indexed else 0,
+        "the sum of `target`": target.double().sum() if indexed else 0.0,
         "the number of wanted gradients": sum(wanted),
     }
-    if not problem.target.is_floating_point():
-        numbers |= {"`ignore_index`": problem.ignore_index, "the sum of `target`": problem.target.double().sum()}
-    if problem.weight_V is not None:
-        numbers["the sum of `weight`"] = problem.weight_V.double().sum()
-    return numbers
 
 
 class ShardedSweep(Sweep):
@@ -172,6 +175,7 @@ class Sharded(NamedTuple):
         exponent = self.exponent.detach() if isinstance(self.exponent, Tensor) else self.exponent
         shared: dict[str, float | Tensor] = {"`exponent`": exponent, "`softening`": self.softening}
         shared |= {"the number of vectors": len(self.x_BD), "the number of features": self.x_BD.shape[1]}
+        shared["the number of priors"] = 0 if self.prior_V is None else 1
         return self.ranks.agree(shared, len(self.w_VD), self.w_VD)
 
 

@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from harmax.environment import choose_device
-from harmax.sharding import local_part
+from harmax.sharding import local_part, whole
 
 GRAPHS = 256
 T = TypeVar("T")
@@ -204,12 +204,6 @@ def gather_no_longer(module: nn.Module) -> None:
     """Shard parameters again after a forward pass without a backward pass, which would have done it."""
     if isinstance(module, FSDPModule):
         module.reshard()
-
-
-def whole(tensor: Tensor) -> Tensor:
-    """Gather a parameter that may be sharded over processes; every process must call this."""
-    tensor = tensor.detach()
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], limit: float) -> Tensor:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from harmax.sharding import whole
 from harmax.train.checkpoint import training_tensors
 from harmax.train.language.cost import flops_per_token
 from harmax.train.language.model import NextTokenLoss, build_model
 from harmax.train.language.settings import PretrainSpec
 from harmax.train.language.tensor_parallel import divide, divided_in_parts, take_joined_parts, with_joined_parts
-from harmax.train.world import World, autocast, clip_gradients, gather_no_longer, spread, whole, without_exchange
+from harmax.train.world import World, autocast, clip_gradients, gather_no_longer, spread, without_exchange
 
 Batches = Iterator[tuple[Tensor, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -95,7 +96,7 @@ class LanguageStep:
 
     def weights(self) -> dict[str, Tensor]:
         """Gather the parameters in main memory; every process must call this."""
-        gathered = ((name, whole(parameter).cpu()) for name, parameter in self.model.named_parameters())
+        gathered = ((name, whole(parameter.detach()).cpu()) for name, parameter in self.model.named_parameters())
         return {name: tensor.flatten(-2) if name in self._in_parts else tensor for name, tensor in gathered}
 
     def _tensors(self) -> dict[str, Tensor]:
