@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harmax.errors import DamagedError
-from harmax.files import ABANDONED_SECONDS, from_json, read_json, to_json, write_atomically, write_json
+from harmax.files import ABANDONED_SECONDS, from_json, read_json, read_whole, to_json, write_atomically, write_json
 
 
 def test_json_keeps_what_is_not_finite(tmp_path: Path) -> None:
@@ -36,6 +36,34 @@ def test_damaged_json_is_named_with_its_path(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="latin-1")
     with pytest.raises(DamagedError, match=f"{path} cannot be read"):
         read_json(path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to itself"])
+def test_what_may_block_for_ever_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "config.json"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to(path)
+    for read in (read_json, read_whole):
+        with pytest.raises((DamagedError, OSError), match=r"config\.json"):
+            read(path)
+
+
+def test_a_file_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.touch()
+    os.truncate(path, 100 * 2**30)  # which occupies nothing on the disk
+    for read in (read_json, read_whole):
+        with pytest.raises(
+            DamagedError, match=r"config\.json must have at most 268,435,456 bytes, got 107,374,182,400"
+        ):
+            read(path)
 
 
 def test_a_write_replaces_the_whole_file_and_leaves_nothing_else(tmp_path: Path) -> None:

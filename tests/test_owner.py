@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harmax.owner import FolderInUseError, FolderOwner
+from harmax.owner import FolderInUseError, FolderOwner, holder
 from harmax.train.language.train import pretrain
 from harmax.train.vision.train import train_classifier
 from train.language.tiny import lines, spec
@@ -86,6 +86,31 @@ def test_a_run_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`data` must name a folder"):
         pretrain(spec(generated=False), tmp_path / "run", device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
+def test_what_lies_in_the_place_of_a_lock_is_refused_and_not_touched(tmp_path: Path, kind: str) -> None:
+    lock, letters = tmp_path / "run" / ".lock", tmp_path / "letters.txt"
+    lock.parent.mkdir()
+    letters.write_text("not to be lost")
+    match kind:
+        case "link":
+            lock.symlink_to(letters)
+        case "folder":
+            lock.mkdir()
+        case _:
+            os.mkfifo(lock)
+    for ask in (FolderOwner, holder):
+        with pytest.raises(OSError, match=r"\.lock must be an ordinary file, got a link, .*; delete it"):
+            ask(lock.parent)
+    assert letters.read_text() == "not to be lost"
+
+
+def test_a_lock_of_another_machine_that_was_cut_short_means_nothing(tmp_path: Path) -> None:
+    (tmp_path / ".lock").write_bytes(b"process 12 on elsewh\xff\x00")
+    assert holder(tmp_path) is None
+    with FolderOwner(tmp_path):
+        assert (tmp_path / ".lock").read_text().startswith(f"process {os.getpid()} on ")
 
 
 def test_what_a_kill_left_half_written_is_deleted(tmp_path: Path) -> None:

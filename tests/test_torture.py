@@ -87,7 +87,7 @@ def test_pieces_add_up_and_a_failure_can_be_repeated(tmp_path: Path, capsys: pyt
     assert "repeat: make torture TRIALS=odd SEED=13 COUNT=1" in shown
     assert run("odd", trial, path, 13, 1, None) == 1
     assert table.tally(table.read(path))["odd"].tried == 32, "a repeated seed counts once"
-    table.append(path, Line("odd", 16, 1, 2, {}))
+    table.append(path, Line("odd", 16, 1, 2, {}, 0.0))
     assert table.tally(table.read(path))["odd"].tried == 34
     assert len(table.read(path)) == 2, "consecutive pieces are one line"
 

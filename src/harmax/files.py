@@ -29,6 +29,9 @@ NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 ABANDONED_SECONDS = 3600.0
 """A temporary file that nobody has written to for so long belongs to a process that was killed. Where files can be
 locked this is known at once: a lock ends with its process."""
+MOST_BYTES = 2**28
+"""Largest file that is read as a whole, unless its reader says otherwise. A file may be larger than what it occupies on
+the disk."""
 UNSYNCABLE = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF)
 """What file systems say that cannot bring a folder to the disk."""
 
@@ -91,7 +94,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
-    _sweep(path)
+    _sweep(path.parent, f".{path.name}.")
 
 
 def make_folder(folder: Path) -> None:
@@ -162,19 +165,41 @@ def _locked(handle: int, *, wait: bool = False) -> bool:
     return True
 
 
-def _sweep(path: Path) -> None:
-    """Remove abandoned temporary files of `write_atomically` for this path."""
+def sweep_tree(folder: Path) -> None:
+    """Remove abandoned temporary files of `write_atomically` from a folder in which only harmax writes."""
+    for place, _, _ in os.walk(folder):
+        _sweep(Path(place), ".")
+
+
+def _sweep(folder: Path, start: str) -> None:
+    """Remove abandoned temporary files of `write_atomically` whose names start so."""
     limit = time.time() - ABANDONED_SECONDS
-    start = f".{path.name}."
-    for name in os.listdir(path.parent):
+    for name in os.listdir(folder):
         if name.startswith(start) and name.endswith(".partial"):
             with suppress(OSError):  # another process may have removed it
-                handle = os.open(path.parent / name, os.O_RDONLY)
+                handle = os.open(folder / name, os.O_RDONLY)
                 try:
                     if _locked(handle) or os.fstat(handle).st_mtime < limit:
-                        os.unlink(path.parent / name)
+                        os.unlink(folder / name)
                 finally:
                     os.close(handle)
+
+
+def check_ordinary(path: Path) -> Path:
+    """Return the path of an ordinary file; refuse a pipe or a device, which could block for ever."""
+    if not path.is_file():
+        raise DamagedError(
+            f"{path} must be an ordinary file, got a folder, a pipe, a device or a broken link; remove or replace it."
+        )
+    return path
+
+
+def read_whole(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the bytes of an ordinary file; refuse one that could block for ever or fill the memory."""
+    size = path.stat().st_size  # which says so if there is none
+    if check_ordinary(path) and size > most:
+        raise DamagedError(f"{path} must have at most {most:,} bytes, got {size:,}; remove or replace it.")
+    return path.read_bytes()
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -186,9 +211,11 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Return the values of a JSON file; raise DamagedError with path and reason if it cannot be read."""
     try:
-        return from_json(path.read_bytes())
+        return from_json(read_whole(path))
     except FileNotFoundError:
         raise DamagedError(f"{path} is missing") from None
+    except DamagedError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{path} cannot be read ({error})") from None
 

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import time
 import weakref
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ class FolderOwner:
 def holder(folder: Path) -> str | None:
     """Return which process holds a folder, or None if none does."""
     try:
-        handle = os.open(folder / LOCK, os.O_RDWR)
+        handle = _open(folder / LOCK)
     except FileNotFoundError:
         return None
     try:
@@ -102,9 +103,27 @@ def _named(handle: int) -> str:
     return os.pread(handle, 1000, 0).decode(errors="replace").strip() or "another process"
 
 
+def _open(path: Path, flags: int = 0) -> int:
+    """Open the file of a lock. A link is refused, because the file that it leads to would be emptied."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | flags, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR):
+            raise _not_ordinary(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise _not_ordinary(path)
+    return handle
+
+
+def _not_ordinary(path: Path) -> OSError:
+    return OSError(f"{path} must be an ordinary file, got a link, a folder, a pipe or a device; delete it.")
+
+
 def _lock(path: Path, *, wait: bool = False) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = _open(path, os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             # The holder before may have deleted the file meanwhile; then its name is free, or another's.

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from harmax.cli.main import main
 from harmax.cli.verbs import LAB_VERBS, all_verbs
 
 Capture = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[2]
 
 
 # What help has no use for, and what takes long to import.
@@ -61,6 +63,25 @@ def test_without_the_extra_the_command_says_how_to_install_it(module: str) -> No
     assert result.returncode == 2
     assert result.stderr.count("\n") == 1
     assert 'run pip install "harmax[cli]"' in result.stderr
+
+
+INTERRUPTED = """
+import os, signal, sys
+from importlib import import_module
+class CtrlC:
+    def find_spec(self, name, *rest):
+        if name == "torch":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, CtrlC())
+module, function = sys.argv.pop(1).split(":")
+sys.exit(getattr(import_module(module), function)())
+"""
+
+
+def test_ctrl_c_while_torch_is_imported_ends_the_command_with_a_line() -> None:
+    command = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["harmax"]
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, command, "doctor"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "harmax: stopped before it began.\n")
 
 
 def loaded_by(*words: str) -> set[str]:
@@ -143,6 +164,11 @@ def test_a_terminal_that_knows_only_ascii_shows_no_traceback(words: list[str], t
     assert b"Traceback" not in done.stderr
     assert done.returncode == (2 if words == ["nothing"] else 0)
     assert (done.stdout + done.stderr).isascii()
+
+
+def test_output_that_the_shell_has_closed_is_no_error() -> None:
+    done = subprocess.run(["bash", "-c", f"{sys.executable} -m harmax doctor >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_reader_that_stops_early_gets_no_traceback() -> None:

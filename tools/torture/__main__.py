@@ -1,6 +1,7 @@
 """The command line of the trials; see the package's docstring."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -43,12 +44,13 @@ def run(name: str, trial: Trial, table: Path, seed: int | None, count: int | Non
     done, failures = 0, 0
     while (count is None or done < count) and (until is None or time.monotonic() < until):
         cases = trial.batch if count is None else min(trial.batch, count - done)
-        line = Line(name, first + done, cases, cases * trial.calls, {})
+        begun = sum(os.times()[:4])
+        line = Line(name, first + done, cases, cases * trial.calls, {}, 0.0)
         for one in range(line.seed, line.seed + cases):
             if (words := trial.case(one)) is not None:
                 line.failed[str(one)] = words
                 print(f"{name}, seed {one}: {words}", file=sys.stderr, flush=True)
-        append(table, line)
+        append(table, line._replace(seconds=round(sum(os.times()[:4]) - begun, 1)))
         done, failures = done + cases, failures + len(line.failed)
     return failures
 

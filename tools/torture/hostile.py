@@ -93,7 +93,7 @@ def _replace_word(data: bytearray, chosen: random.Random) -> None:
 def _replace(path: Path, chosen: random.Random) -> None:
     """Put something else in the place of a file."""
     path.unlink()
-    match chosen.randrange(9):
+    match chosen.randrange(11):
         case 0:
             os.mkfifo(path)
         case 1:
@@ -110,6 +110,11 @@ def _replace(path: Path, chosen: random.Random) -> None:
             path.write_bytes(EPS)
         case 7:
             path.write_bytes(pickle.dumps(Forbidden))
+        case 8:
+            path.symlink_to(path.parent)
+        case 9:
+            path.touch()
+            os.truncate(path, 100 * 2**30)  # which occupies nothing on the disk
         case _:
             path.write_bytes(b"[" * 100_000)
 

@@ -19,6 +19,7 @@ from harmax.data.images.idx import read_idx
 from harmax.data.images.picture_files import find_pictures
 from harmax.data.images.picture_list import read_picture_list
 from harmax.data.text import TokenShards, from_files, from_rows, load_encoding, prepare_text, unpack_corpus
+from harmax.files import read_whole
 from harmax.inspect.language_models import load_language_model, loading
 from harmax.inspect.vision_folder import open_vision_folder
 from harmax.sklearn import read_csv
@@ -52,7 +53,7 @@ def _picture(folder: Path, kind: str) -> None:
 
 
 def _decode(folder: Path) -> object:
-    return [decode_image(path.read_bytes(), path) for path in folder.iterdir()]
+    return [decode_image(read_whole(path), path) for path in folder.iterdir()]
 
 
 def _idx(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The table of trials: which seeds were tried, and what failed."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,8 @@ class Line(NamedTuple):
     tried: int
     failed: dict[str, str]
     """What failed, by seed."""
+    seconds: float
+    """Processor time of this process and of those that it started."""
 
 
 class Tally(NamedTuple):
@@ -37,6 +40,8 @@ class Tally(NamedTuple):
 
     tried: int
     failed: dict[str, str]
+    hours: float
+    """Processor time of all pieces, with those that were repeated."""
 
     @property
     def held(self) -> int:
@@ -54,8 +59,8 @@ def append(path: Path, line: Line) -> None:
     lines = read(path)
     for place, one in enumerate(lines):
         if (one.trial, one.seed + one.cases) == (line.trial, line.seed):
-            cases, tried = one.cases + line.cases, one.tried + line.tried
-            lines[place] = Line(one.trial, one.seed, cases, tried, {**one.failed, **line.failed})
+            cases, tried, seconds = one.cases + line.cases, one.tried + line.tried, one.seconds + line.seconds
+            lines[place] = Line(one.trial, one.seed, cases, tried, {**one.failed, **line.failed}, round(seconds, 1))
             break
     else:
         lines.append(line)
@@ -70,13 +75,17 @@ def next_seed(lines: Iterable[Line], trial: str) -> int:
 def tally(lines: Iterable[Line]) -> dict[str, Tally]:
     """Add up the lines of each trial. A seed that was repeated counts once, with its last outcome."""
     seen: dict[str, dict[int, tuple[int, str | None]]] = {}
+    seconds: defaultdict[str, float] = defaultdict(float)
     for line in lines:
+        seconds[line.trial] += line.seconds
         own = seen.setdefault(line.trial, {})
         for seed in range(line.seed, line.seed + line.cases):
             own[seed] = line.tried // line.cases, line.failed.get(str(seed))
     return {
         name: Tally(
-            sum(calls for calls, _ in own.values()), {str(seed): words for seed, (_, words) in own.items() if words}
+            sum(calls for calls, _ in own.values()),
+            {str(seed): words for seed, (_, words) in own.items() if words},
+            seconds[name] / 3600,
         )
         for name, own in seen.items()
     }
@@ -84,9 +93,9 @@ def tally(lines: Iterable[Line]) -> dict[str, Tally]:
 
 def as_text(tallies: dict[str, Tally], trials: dict[str, Any]) -> str:
     """Return the table that is printed: tried, held, failed, and how to repeat each failure."""
-    rows = [f"{'trial':<16}{'tried':>12}{'held':>12}{'failed':>8}"]
+    rows = [f"{'trial':<16}{'tried':>12}{'held':>12}{'failed':>8}{'CPU hours':>12}"]
     rows += [
-        f"{name:<16}{one.tried:>12,}{one.held:>12,}{len(one.failed):>8,}"
+        f"{name:<16}{one.tried:>12,}{one.held:>12,}{len(one.failed):>8,}{one.hours:>12.2f}"
         for name in trials
         if (one := tallies.get(name))
     ]

@@ -1,5 +1,6 @@
 """Processes that share a run compute every cell once, and a process that is killed holds nothing."""
 
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -29,6 +30,22 @@ calls = []
 sys.stdin.readline()
 run(demo(calls), profile="full", folder=sys.argv[1])
 print(*calls)
+"""
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from demo import demo
+from harmax_lab.kit.engine import run
+replace = os.replace
+def replace_or_die(source, target):
+    if Path(target).name == "cells.json" and len(list(Path(sys.argv[1]).glob("demo/*/cells/*/done"))) == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+os.replace = replace_or_die
+run(demo([]), folder=sys.argv[1])
 """
 
 
@@ -98,6 +115,21 @@ def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
         (own,) = (path.name for path in (tmp_path / ".shared").iterdir() if path.is_dir())
     assert str(holder.pid) not in own
     assert not any(path.is_dir() for path in (tmp_path / ".shared").iterdir())
+
+
+def test_what_a_kill_after_the_last_cell_left_is_swept_though_nothing_is_left_to_compute(tmp_path: Path) -> None:
+    killed = process(KILLED, tmp_path, Path(__file__).parents[1])
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
+    (shared,) = tmp_path.glob("demo/*/.shared")
+    assert len(list(shared.iterdir())) == 4, "the turn, the list, the process, and half a list"
+    (shared.parent / "figures").mkdir()
+    (shared.parent / "figures/.circle.png.abcdefgh.partial").touch()
+    calls: list[str] = []
+    run(demo(calls), folder=tmp_path)
+    assert calls == []
+    assert {path.name for path in shared.iterdir()} == {"turn", "cells.json"}
+    assert not list((shared.parent / "figures").iterdir())
 
 
 def test_a_damaged_list_names_the_file_and_the_remedy(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def nested(folder: Path) -> None:
         (plant(cells={"seed=0": {}}), "", "config.json lists other cells than its settings have"),
         (plant(profile="full"), "", "it is of the profile full, but has the settings of quick"),
         (nested, "", "config.json"),
-        (unreadable, "cells/seed=0", "metrics.json cannot be read (Is a directory)"),
+        (unreadable, "cells/seed=0", "metrics.json must be an ordinary file, got a folder"),
     ],
 )
 def test_a_damaged_run_or_cell_never_takes_the_report_down(

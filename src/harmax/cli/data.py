@@ -80,7 +80,7 @@ class TextShards:
         return 0
 
     def _check_words(self) -> None:
-        check_folder(self.out)
+        check_folder(self.out, "OUT")
         given = [name for name in ("input", "dataset", "packed", "check") if getattr(self, name)]
         if len(given) != 1:
             raise UsageError(

@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         verb = _read(sys.argv[1:] if arguments is None else list(arguments))
         status = int(verb())
-        sys.stdout.flush()  # a closed pipe is noticed here, not while the interpreter exits
+        if sys.stdout is not None:  # as it is where the shell has closed it (`>&-`)
+            sys.stdout.flush()  # a closed pipe is noticed here, not while the interpreter exits
         return status
     except (UsageError, MissingExtraError) as error:
         return _complain(error, 2)

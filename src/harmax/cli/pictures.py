@@ -22,7 +22,7 @@ def train_pictures(flags: TrainingFlags, spec: PicturesSpec) -> int:
     with checking_usage():
         with needs("statistics"):  # a missing one is better noticed before the work
             import scipy  # noqa: F401
-        check_folder(flags.output)
+        check_folder(flags.output, "--output")
         if spec.backbone is not None and (flags.log or flags.change_schedule):
             raise UsageError(
                 "`--log` and `--change-schedule` must be left out with --backbone, whose head learns in seconds."

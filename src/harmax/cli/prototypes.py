@@ -52,7 +52,7 @@ class Prototypes(ImageFlags):
         with needs("run"):
             from safetensors.numpy import save
         with checking_usage():
-            check_folder(self.output)
+            check_folder(self.output, "--output")
             self._check()
             with house_style():  # a missing matplotlib is better noticed before the work
                 pass

@@ -64,7 +64,7 @@ def supervise(
 
     with ExitStack() as stack:
         with checking_usage():
-            check_folder(flags.output)
+            check_folder(flags.output, "--output")
             check_loggers(flags.log)
             world = stack.enter_context(joined(spec, flags.device))
         return _train(flags, recipe, world, words, loading)  # the model is gone before the processes part

@@ -25,13 +25,13 @@ def checking_usage() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def check_folder(path: Path) -> Path:
+def check_folder(path: Path, flag: str = "--folder") -> Path:
     """Return the path of a folder, which may not exist yet; refuse a path that is a file or goes through one."""
     for part in (path, *path.parents):
         if part.exists():
             if not part.is_dir():
                 raise UsageError(
-                    f"`--folder` must be a folder, got {str(path)!r}, where {str(part)!r} is a file; name another path."
+                    f"`{flag}` must be a folder, got {str(path)!r}, where {str(part)!r} is a file; name another path."
                 )
             break
     return path

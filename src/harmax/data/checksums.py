@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from harmax.errors import DamagedError
+from harmax.files import read_whole
 
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-fA-F]{64})\s+\*?(?:\./)?(\S.*)")
@@ -19,7 +20,7 @@ def sha256_of(path: Path) -> str:
 def read_sums(path: Path) -> dict[str, str]:
     """Return the checksums of a list by file name, in lower case."""
     found = {}
-    for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1):
+    for number, line in enumerate(read_whole(path).decode("utf-8", "replace").splitlines(), start=1):
         if not line.strip():
             continue
         match = _LINE.fullmatch(line.strip())

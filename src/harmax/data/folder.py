@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 from harmax.errors import DamagedError
+from harmax.files import read_whole
 
 MOST_TEXT = 2**28
 """Bytes of a text file of the data folder, unpacked. The largest known file has 4 MB."""
@@ -34,7 +35,7 @@ def read_text(name: str, folder: str | os.PathLike[str] | None = None) -> str:
         )
     for path in (root / name, root / f"{name}.gz"):
         if path.is_file():
-            data = read_gzip(path, MOST_TEXT) if path.suffix == ".gz" else path.read_bytes()
+            data = read_gzip(path, MOST_TEXT) if path.suffix == ".gz" else read_whole(path, MOST_TEXT)
             try:
                 return data.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -56,12 +57,3 @@ def read_gzip(path: Path, most: int) -> bytes:
     if len(data) > most:
         raise DamagedError(f"{path} must unpack to at most {most:,} bytes, got more; fetch it again.")
     return data
-
-
-def check_ordinary(path: Path) -> Path:
-    """Return the path of an ordinary file; refuse a pipe or a device, which could block for ever."""
-    if not path.is_file():
-        raise DamagedError(
-            f"{path} must be an ordinary file, got a folder, a pipe, a device or a broken link; remove or replace it."
-        )
-    return path

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 
 from harmax.errors import DamagedError
-from harmax.files import digest, from_json, to_json, write_atomically
+from harmax.files import digest, from_json, read_whole, to_json, write_atomically
+
+MOST_METRICS = 2**31
+"""Bytes of metrics.jsonl: more than ten million lines."""
 
 
 class MetricsFile:
@@ -69,7 +72,7 @@ def lines_until(path: Path, step: int, written: str | None) -> tuple[bytes, str 
             f"{path} is missing, and the checkpoint of step {step} belongs to it; put it back, or create an empty file "
             "of that name to resume without the earlier lines."
         )
-    data = path.read_bytes()
+    data = read_whole(path, MOST_METRICS)
     if written is not None:
         known = data[: int(written.partition(" ")[0])]
         if digest(known) == written:

@@ -127,3 +127,22 @@ def test_a_picture_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypat
     files = {"owl/a.png": bytes(1001)}
     with pytest.raises(DamagedError, match=r"owl/a.png in .*set.tar.xz must have at most 1,000 bytes, got 1,001"):
         class_folder(write_tree(tmp_path, files, "set.tar.xz"))
+
+
+def test_a_compressed_archive_of_many_empty_pictures_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    files = {f"owl/{number}.png": bytes(1000) for number in range(1000)}
+    with pytest.raises(DamagedError, match=r"set.tar.xz must unpack to at most [\d,]+ bytes, got more; unpack it"):
+        class_folder(write_tree(tmp_path, files, "set.tar.xz"))
+
+
+@pytest.mark.parametrize("form", ["folder", "set.tar"])
+def test_a_picture_file_that_would_fill_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 1000)
+    place = write_tree(tmp_path, {"owl/a.png": bytes(1001)}, form)
+    with pytest.raises(DamagedError, match=r"a.png.* must have at most 1,000 bytes, got 1,001"):
+        class_folder(place)[0]

@@ -108,6 +108,12 @@ def test_bad_usage(tmp_path: Path, capsys: Capture, flags: list[str], message: s
     assert message in said.err + said.out
 
 
+def test_an_output_that_is_a_file_is_refused_under_the_name_of_its_flag(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "file").touch()
+    assert main(["pretrain", "smoke", "--output", str(tmp_path / "file" / "run")]) == 2
+    assert "`--output` must be a folder, got" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stop_says_where_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, number: int

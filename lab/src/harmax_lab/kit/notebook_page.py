@@ -4,7 +4,7 @@ import base64
 from html import escape
 from typing import TYPE_CHECKING
 
-from harmax.files import read_json
+from harmax.files import read_json, read_whole
 
 if TYPE_CHECKING:
     from harmax_lab.kit.store import Run
@@ -24,7 +24,7 @@ def run_as_html(run: "Run") -> str:
     known = run.figures / "captions.json"
     captions = read_json(known) if known.is_file() else {}
     for path in sorted(run.figures.glob("*.png")):
-        picture, caption = base64.b64encode(path.read_bytes()).decode(), escape(str(captions.get(path.stem, "")))
+        picture, caption = base64.b64encode(read_whole(path)).decode(), escape(str(captions.get(path.stem, "")))
         source = f"data:image/png;base64,{picture}"
         parts.append(f'<img style="max-width:100%" alt="{caption}" src="{source}">\n<p>{caption}</p>')
     return "\n".join(parts)

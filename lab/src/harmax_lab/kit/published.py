@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save
 
+from harmax.data.folder import read_gzip
 from harmax.errors import DamagedError
-from harmax.files import read_json, write_atomically
+from harmax.files import MOST_BYTES, read_json, write_atomically
 from harmax_lab.kit.experiment import Experiment
 from harmax_lab.kit.results import Results
 from harmax_lab.kit.store import CellResult, american
@@ -61,7 +62,7 @@ def read_rows(experiment: Experiment[Any, Any], folder: Path) -> Results[Any, An
     spec = experiment.profiles[summary["profile"]] if stored is None else experiment.load_spec(stored)
     path = folder / ROWS if (folder / ROWS).exists() else folder / OLD_ROWS
     try:
-        lines = list(csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
+        lines = list(csv.DictReader(io.StringIO(read_gzip(path, MOST_BYTES).decode())))
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise DamagedError(f"{path} must hold the rows of a run, but cannot be read: {error}") from None
     kept = load_file(folder / ARRAYS) if (folder / ARRAYS).exists() else {}

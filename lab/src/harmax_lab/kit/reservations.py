@@ -40,7 +40,7 @@ class Reservations:
 
     def __exit__(self, *error: object) -> None:
         with taking_turns(self._folder / "turn"):
-            left = {cell: name for cell, name in self._read().items() if name != self._name}
+            left = {cell: name for cell, name in self._living().items() if name != self._name}
             write_json(self._folder / "cells.json", left)
             self._alive.release()
 

@@ -27,10 +27,12 @@ from typing import Any
 import numpy as np
 
 from harmax.errors import DamagedError, needs, unknown
-from harmax.files import digest, from_json, read_json, to_json
+from harmax.files import digest, from_json, read_json, read_whole, to_json
 from harmax_lab.kit.notebook_page import run_as_html
 
 CELL_FILES = ("curves.safetensors", "arrays.safetensors", "metrics.json")
+MOST_ARRAYS = 2**31
+"""Bytes of a file of a cell."""
 CELL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._,=+-]*")
 SOURCE = re.compile(r"\w+/[0-9a-f]{12}")
 
@@ -300,9 +302,11 @@ def _check_cell(cell: Path) -> None:
         raise DamagedError("`done` must name the cell's three files, and does not")
     for file, expected in files.items():
         try:
-            data = (cell / file).read_bytes()
+            data = read_whole(cell / file, MOST_ARRAYS)
         except FileNotFoundError:
             raise DamagedError(f"{file} is missing") from None
+        except DamagedError as error:
+            raise DamagedError(str(error).removeprefix(f"{cell}/")) from None
         except OSError as error:
             raise DamagedError(f"{file} cannot be read ({error.strerror})") from None
         if digest(data) != expected:

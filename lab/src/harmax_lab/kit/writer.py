@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harmax.errors import DamagedError, needs
-from harmax.files import digest, to_json, write_atomically, write_json
+from harmax.files import digest, sweep_tree, to_json, write_atomically, write_json
 from harmax_lab.kit.store import CELL_FILES, CELL_NAME, CellResult, Run, is_started, read_config, spec_hash
 
 
@@ -117,6 +117,11 @@ class RunWriter(Run):
     def drop_partial(self, group: str | None = None) -> None:
         """Remove the partial state of a group, or of all groups."""
         shutil.rmtree(self.folder / "partial" if group is None else self.partial(group), ignore_errors=True)
+
+    def tidy(self) -> None:
+        """Remove what a finished run no longer needs: partial state, and what killed processes left behind."""
+        self.drop_partial()
+        sweep_tree(self.folder)
 
 
 def _settings(config: Mapping[str, Any]) -> tuple[Any, ...]:

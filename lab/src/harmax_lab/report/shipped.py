@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harmax.errors import DamagedError
-from harmax.files import read_json
+from harmax.files import read_json, read_whole
 from harmax_lab.kit.claims import VERDICTS, Verdict
 from harmax_lab.kit.store import Damage
 from harmax_lab.kit.tables import Table
@@ -104,7 +104,7 @@ def _tables(stored: Mapping[str, Any]) -> tuple[Table, ...]:
 def _page(path: Path) -> tuple[str, dict[str, str]]:
     """Return what a published page says on its making, and the captions of its pictures."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedError(f"{path.name} cannot be read, so its pictures are not shown ({error})") from None
     blocks = [from_markdown(block) for block in text.strip().split("\n\n")]
@@ -118,7 +118,7 @@ def _page(path: Path) -> tuple[str, dict[str, str]]:
 
 def _read_png(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        data = read_whole(path)
     except OSError as error:
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from None
     if not data.startswith(PNG) or len(data) < 24:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from harmax.errors import DamagedError, unknown
-from harmax.files import write_atomically
+from harmax.files import read_whole, write_atomically
 from harmax_lab.search.plan import Outcome, Search, Space, Trial, next_trial
 
 FIELDS = ("family", "number", "round", "steps", "seed", "loss")
@@ -137,7 +137,7 @@ def read_table(path: Path, families: Mapping[str, Space]) -> list[Trial]:
     if not path.exists():
         return []
     trials: list[Trial] = []
-    for line, row in enumerate(csv.DictReader(io.StringIO(path.read_text())), 2):
+    for line, row in enumerate(csv.DictReader(io.StringIO(read_whole(path).decode(errors="replace"))), 2):
         try:
             space = families[row["family"]]
             settings = {name: _read(row[name]) for name in space}

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from harmax.data.folder import check_ordinary
 from harmax.data.images.decoding import decode_image
 from harmax.data.images.source import Images, checked_labels
 from harmax.errors import DamagedError
+from harmax.files import check_ordinary, read_whole
 
 SIDE, CHANNELS = 32, 3
 PIXELS = CHANNELS * SIDE * SIDE
@@ -78,8 +78,8 @@ def read_cifar(layout: Cifar) -> Callable[[Path, str], Images]:
             batches = [place / name for name in layout.batches[split]]
             if all(path.is_file() for path in batches):
                 names = place / layout.names
-                classes = _class_names(names.read_bytes() if names.is_file() else b"", layout, names)
-                return _joined([parse_batch(path.read_bytes(), layout, classes, path) for path in batches])
+                classes = _class_names(read_whole(names) if names.is_file() else b"", layout, names)
+                return _joined([parse_batch(read_whole(path, MOST_BYTES), layout, classes, path) for path in batches])
         if (folder / layout.archive).is_file():
             return _read_archive(folder / layout.archive, layout, split)
         for name in layout.pickled:

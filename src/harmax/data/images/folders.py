@@ -13,15 +13,18 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from harmax.data.folder import check_ordinary
 from harmax.data.images.decoding import decode_image
 from harmax.data.images.source import Images
 from harmax.errors import DamagedError
+from harmax.files import check_ordinary, read_whole
 
 PICTURES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff"))
 ARCHIVES = (".tar", ".tar.xz", ".tar.gz", ".tgz", ".tar.bz2")
 MOST_BYTES = 2**28
-"""Largest picture in a compressed archive, still encoded. A small archive may promise many GB."""
+"""Largest picture, still encoded. A small archive may promise many GB."""
+MOST_RATIO = 100
+"""How many times its size a compressed archive may unpack to, beyond the size of one picture. Pictures are compressed
+already, so that honest archives come to about 1."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,11 @@ class _Stored:
         if self.data is not None:
             return self.data
         try:
+            if self.size is None:
+                return read_whole(self.path, MOST_BYTES)
             with self.path.open("rb") as file:
                 file.seek(self.start)
-                return file.read(-1 if self.size is None else self.size)
+                return file.read(self.size)
         except OSError as error:
             raise DamagedError(f"{self.name} must be readable, got {error}; fetch it again or remove it.") from error
 
@@ -156,18 +161,21 @@ def _in_folder(root: Path) -> Iterator[tuple[_Stored, str]]:
 
 
 def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
-    plain = path.suffix == ".tar"
+    plain, unpacked, most = path.suffix == ".tar", 0, max(MOST_BYTES, MOST_RATIO * path.stat().st_size)
     try:
         with tarfile.open(path) as archive:
             for member in archive:
                 inside = PurePosixPath(member.name)
                 if not member.isfile() or inside.suffix.lower() not in PICTURES or not inside.parent.name:
                     continue
-                if not plain and member.size > MOST_BYTES:
+                if member.size > MOST_BYTES:
                     raise DamagedError(
                         f"{member.name} in {path} must have at most {MOST_BYTES:,} bytes, got {member.size:,}; take it "
                         "out of the archive."
                     )
+                unpacked += member.size
+                if not plain and unpacked > most:
+                    raise DamagedError(f"{path} must unpack to at most {most:,} bytes, got more; unpack it yourself.")
                 if plain:
                     yield _Stored(path, member.name, member.offset_data, member.size), inside.parent.name
                 else:

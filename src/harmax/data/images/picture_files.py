@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from harmax.data.folder import check_ordinary
 from harmax.data.images.folders import PICTURES
 from harmax.errors import DamagedError
+from harmax.files import check_ordinary
 
 TRAIN, TEST = "train", "test"
 SIDES = {"train": TRAIN, "val": TEST, "valid": TEST, "validation": TEST, "test": TEST}

@@ -22,7 +22,7 @@ from harmax.data.images.folders import ClassFolder
 from harmax.data.images.picture_files import TEST, TRAIN, PictureFile, find_pictures
 from harmax.environment import cores
 from harmax.errors import DamagedError
-from harmax.files import read_json
+from harmax.files import read_json, read_whole
 
 LIST = "pictures.json"
 FEW = 5  # names in a message
@@ -184,7 +184,7 @@ def _read_all(
     def read(one: PictureFile) -> _Read | str:
         path = root / one.file
         try:
-            data = path.read_bytes()
+            data = read_whole(path)
             height, width, _ = decode_image(data, path).shape
         except (DamagedError, OSError) as error:
             return str(error)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from harmax.data.checksums import SUMS, read_sums, sha256_of
-from harmax.data.folder import check_ordinary
 from harmax.data.text.manifest import TOKEN, Manifest, Shard, ShardWriter
 from harmax.data.text.sources import OPENERS, UNREADABLE
 from harmax.data.text.vocabulary import GPT2
 from harmax.errors import DamagedError
+from harmax.files import check_ordinary
 from harmax.owner import FolderOwner
 
 PACKED = re.compile(r"((train|val)[\w-]*\.bin)(\.gz|\.xz)?")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harmax.data.folder import check_ordinary
 from harmax.data.text.vocabulary import SEPARATOR
 from harmax.errors import DamagedError, needs
+from harmax.files import check_ordinary
 
 OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 UNREADABLE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harmax.errors import needs
+from harmax.files import read_whole
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -85,7 +86,7 @@ def _load(folder: Path) -> "Encoding":
             )
     try:
         # tiktoken caches files by path. With the digests it notices that a file has changed.
-        merges_sha256, numbers_sha256 = (hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
+        merges_sha256, numbers_sha256 = (hashlib.sha256(read_whole(path)).hexdigest() for path in paths)
         ranks = data_gym_to_mergeable_bpe_ranks(str(merges), str(numbers), merges_sha256, numbers_sha256)
         separator = json.loads(numbers.read_text(encoding="utf-8")).get(SEPARATOR, len(ranks))
         return tiktoken.Encoding(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from harmax.errors import DamagedError, needs
-from harmax.files import digest, read_json, write_atomically, write_json
+from harmax.files import check_ordinary, digest, read_json, write_atomically, write_json
 from harmax.train.pictures.backbones import Backbone
 from harmax.train.vision.pictures import Pictures
 
@@ -49,7 +49,7 @@ class FeatureStore:
         try:
             if index["network"] != self._network:
                 return {}  # of another backbone or image size
-            data = (self._folder / ARRAYS).read_bytes()
+            data = check_ordinary(self._folder / ARRAYS).read_bytes()
             if digest(data) != index["digest"]:
                 raise DamagedError(f"{self._folder / ARRAYS} does not have the checksum that {INDEX} names.")
             rows = load(data)["features"]

@@ -99,10 +99,9 @@ def run(
         report(Event(trained.name, done, len(result.failed), total, done / total, words))
     wanted = matching(result.cells, cells)
     names = [name for name in result.pending if name in wanted and (retry or name not in result.failed)]
-    if names:
-        _compute(trained, spec, result, names, ENGINES[engine], place, report)
+    _compute(trained, spec, result, names, ENGINES[engine], place, report)
     if not result.pending:
-        result.drop_partial()
+        result.tidy()
     _judge(trained, result, figures and trained is experiment)
     if trained is not experiment:
         result = _open(experiment, folder, profile, spec, overrides)
