@@ -1,8 +1,10 @@
 """The site, without building it: everything is on it, and its links lead to pages of its own."""
 
+import ast
 import importlib
 import pkgutil
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,14 @@ def test_every_example_is_in_the_gallery_and_each_reason_belongs_to_one():
     examples = {path.stem for path in (ROOT / "examples").glob("*.py")}
     assert {path.stem for path in contents.sources() if path.suffix == ".py"} == examples
     assert set(contents.NOT_EXECUTED) < examples
+
+
+@pytest.mark.parametrize("example", sorted(contents.below("examples")), ids=lambda path: path.stem)
+def test_make_site_installs_what_an_executed_example_needs(example):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    there = {re.split("[>=]", one)[0] for one in extras["site"]}
+    needed = re.search(r"pip install \S+((?: [\w-]+)*)", ast.get_docstring(ast.parse(example.read_text())))
+    assert example.stem in contents.NOT_EXECUTED or set(needed[1].split()) <= there
 
 
 def names_of(module):

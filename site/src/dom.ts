@@ -34,11 +34,9 @@ export function s<K extends keyof SVGElementTagNameMap>(
   return node;
 }
 
-let made = 0;
-
-export function newId(): string {
-  made += 1;
-  return `part-${made}`;
+/** A sentence in which `code` stands between backticks. */
+export function prose(words: string): Node[] {
+  return words.split(/`([^`]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : document.createTextNode(part)));
 }
 
 /** A labelled menu. */

@@ -1,6 +1,6 @@
 import "./page.css";
 import type { ExplorerDocument } from "./document";
-import { button, h } from "./dom";
+import { button, h, prose } from "./dom";
 import { byHand } from "./views/by_hand";
 import { classifiers } from "./views/classifiers";
 import { costs } from "./views/costs";
@@ -47,7 +47,7 @@ function themeButton(): HTMLButtonElement {
 }
 
 function nothing(data: ExplorerDocument, view: View): Node {
-  return h("p", { class: "empty" }, data.missing[view.key] ?? "This page has no data for this view.");
+  return h("p", { class: "empty" }, ...prose(data.missing[view.key] ?? "This page has no data for this view."));
 }
 
 function start(data: ExplorerDocument): void {
@@ -97,15 +97,15 @@ function start(data: ExplorerDocument): void {
         "details",
         { class: "notes", open: !data.growth.length && !data.classifiers.length },
         h("summary", {}, `${data.notes.length} ${data.notes.length === 1 ? "note" : "notes"} on the data of this page`),
-        h("ul", {}, ...data.notes.map((words) => h("li", {}, words))),
+        h("ul", {}, ...data.notes.map((words) => h("li", {}, ...prose(words)))),
       )
     : null;
-  const words = [data.source && `Made from ${data.source}`, data.made_by && `by ${data.made_by}`].filter(Boolean).join(" ");
+  const words = ["Made", data.source && `from ${data.source}`, data.made_by && `by ${data.made_by}`].filter(Boolean).join(" ");
   document.querySelector("#page")!.replaceChildren(
     h("header", {}, h("div", { class: "heading" }, h("h1", {}, data.title), themeButton()), list),
     notes ?? "",
     main,
-    h("footer", {}, words ? `${words}. ` : "", "This page loads nothing from a network."),
+    h("footer", {}, words === "Made" ? "" : `${words}. `, "This page loads nothing from a network."),
   );
   const named = () => location.hash.replace(/^#(view=)?/, "");
   const asked = named();

@@ -40,8 +40,8 @@ export interface Bin {
   accuracy: number;
 }
 
-/** Mean confidence and accuracy in 15 bins of confidence; empty bins are left out. */
-export function reliability(confidence: ArrayLike<number>, right: boolean[], answered: boolean[], bins = 15): Bin[] {
+/** Mean confidence and accuracy in 10 bins of confidence; empty bins are left out. */
+export function reliability(confidence: ArrayLike<number>, right: boolean[], answered: boolean[], bins = 10): Bin[] {
   const found = Array.from({ length: bins }, () => ({ count: 0, confidence: 0, accuracy: 0 }));
   for (let at = 0; at < confidence.length; at += 1) {
     if (!answered[at]) continue;

@@ -54,5 +54,5 @@ def page(browser: Any, file: Path) -> Iterator[Any]:
     opened.goto(file.as_uri())
     yield opened
     context.close()
-    assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+    assert {url for url in asked if not url.startswith("data:")} == {file.as_uri()}
     assert not failed

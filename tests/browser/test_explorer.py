@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from harmax import harmonic_logits
-from harmax.analysis import abstention_curve, pca, project
+from harmax.analysis import abstention_curve, expected_calibration_error, pca, project
+from harmax.inspect.classifiers import BINS
 from harmax.inspect.explorer import ExplorerDocument, page_of, unpack
 from planted_pages import FEATURES, SNAPSHOTS, embedding, grown
 
@@ -90,6 +91,16 @@ def test_play_moves_to_the_end_and_the_curves_follow(page: Any) -> None:
     assert "before training" in page.inner_text("#growth .harmonic h3")
 
 
+def test_a_frame_that_began_before_the_click_moves_nothing_backwards(page: Any) -> None:
+    open_view(page, "growth")
+    page.evaluate(
+        "() => { const ask = requestAnimationFrame; window.requestAnimationFrame = (f) => ask((now) => f(now - 500)); }"
+    )
+    page.click("#growth .time button")
+    page.wait_for_timeout(100)
+    assert np.isfinite(dots(page, "harmonic")).all()
+
+
 def test_two_thousand_dots_move_within_a_frame(browser: Any, document: ExplorerDocument, tmp_path: Path) -> None:
     many = replace(document, growth=tuple(grown(head, 0, 2000) for head in ("linear", "harmonic")))
     path = tmp_path / "many.html"
@@ -166,6 +177,18 @@ def test_abstaining_gives_what_the_library_computes(page: Any, document: Explore
         assert found is not None
         assert float(found[1]) == pytest.approx(100 * expected, abs=0.06)
     assert page.locator("#classifiers .left-out").count() > 0
+
+
+def test_the_mean_gap_is_that_of_the_page_of_prototypes(page: Any, document: ExplorerDocument) -> None:
+    open_view(page, "classifiers")
+    shown = document.classifiers[0]
+    confidence, correct = unpack(shown.confidence).astype(np.float64), unpack(shown.winner) == unpack(shown.label)
+    others = np.repeat((1 - confidence)[:, None] / 1000, 1000, axis=1)
+    expected = expected_calibration_error(
+        np.log(np.column_stack([confidence, others]) + 1e-30), (~correct).astype(int), bins=BINS
+    )
+    said = page.inner_text("#classifiers h3:has-text('Reliability')")
+    assert float(said.split("gap")[1].split()[0]) == pytest.approx(100 * expected, abs=0.06)
 
 
 @pytest.mark.parametrize(("place", "inside"), [("0", "img"), ("1", "text=A sentence"), ("2", "td")])
@@ -261,5 +284,6 @@ def test_a_page_without_data_opens_with_the_views_that_need_none(browser: Any, t
     page.goto(path.as_uri())
     assert page.locator("#by_hand").is_visible()
     open_view(page, "growth")
-    assert page.inner_text("#growth") == "Run `harmax run`."
+    assert page.inner_text("#growth") == "Run harmax run."
+    assert page.inner_text("#growth code") == "harmax run"
     page.close()

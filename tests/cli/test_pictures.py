@@ -22,7 +22,7 @@ from threads import one_thread
 __all__ = ["one_thread"]
 
 Capture = pytest.CaptureFixture[str]
-VOID = {"meta", "img", "br"}
+VOID = {"meta", "img", "br", "wbr"}
 
 
 def vision(data: Path, output: Path, *words: str | Path) -> int:
@@ -123,6 +123,21 @@ def test_the_page_is_whole_loads_nothing_and_escapes_names(shown: Path) -> None:
     assert "prefers-color-scheme:dark" in page
     assert "connect-src" not in page
     assert "default-src 'none'" in html.unescape(page)
+
+
+def test_the_explorer_names_the_folder_and_the_files(trained: Path, tmp_path: Path) -> None:
+    output = tmp_path / "page.html"
+    words = ["--output", str(output), "--small", "--device", "cpu", *colors(trained.parent)]
+    assert main(["explore", str(trained), *words]) == 0
+    data = output.read_text().split('id="harmax-document">')[1].split("</script>")[0]
+    (shown,) = json.loads(data)["classifiers"]
+    pictures = read_picture_list(trained / "pictures.json")
+    assert shown["name"] == "run, 4 classes"
+    files = {one["example"]["title"] for one in shown["examples"]}
+    assert len(files) > 3
+    assert files <= {one.file for one in pictures.test}
+    near = {one["example"]["title"] for own in shown["nearest"] for one in own}
+    assert near <= {one.file for one in pictures.train}
 
 
 def test_pictures_that_moved_are_found_by_their_new_folder(trained: Path, tmp_path: Path, capsys: Capture) -> None:

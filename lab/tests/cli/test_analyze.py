@@ -149,7 +149,10 @@ def test_the_axes_of_a_film_do_not_turn(monkeypatch: pytest.MonkeyPatch) -> None
         (["--profile", "ful"], "did you mean 'full'?"),
         (["--profile", "full"], "make one with `harmax run algorithmic --full`"),
         (["--seed", "7"], "`--seed` must be one that has finished, 0, 52, got 7"),
-        (["--animate", "film.avi", "--task", "lattice"], "`--animate` must end in .gif, .png or .mp4, got 'film.avi'"),
+        (
+            ["--animate", "film.avi", "--task", "lattice"],
+            "`--animate` must end in .gif, .png, .html or .mp4, got 'film.avi'",
+        ),
         (["--animate", "film.gif"], "`--animate` must come with `--task`"),
         (["--animate", "film.gif", "--task", "lattice", "--json"], "must not come together"),
         (

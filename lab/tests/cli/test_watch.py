@@ -1,5 +1,6 @@
 """`harmax watch`: a tiny training from the command to the film, and the rule that chooses the runs."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,19 @@ def test_one_command_trains_prints_the_numbers_and_writes_a_film(
         assert len(image.getcolors(100_000) or []) > 50
 
 
+def test_a_page_shows_every_run(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HARMAX_CORES", "1")
+    output = tmp_path / "lattice.html"
+    assert main(["watch", "lattice", "--runs", "2", "--epochs", "2", "--output", str(output)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(output)
+    data = json.loads(output.read_text().split('id="harmax-document">')[1].split("</script>")[0])
+    found = {(run["task"], run["protocol"], run["head"], run["seed"]) for run in data["growth"]}
+    assert found == {("lattice", "matched", head, seed) for head in ("linear", "harmonic") for seed in (0, 52)}
+    assert data["growth"][0]["epochs"] == [0, 1, 2]
+    assert data["verdicts"]
+    assert data["costs"]
+
+
 def test_training_can_be_looked_at_while_it_goes_on() -> None:
     seen: list[tuple[tuple[str, str], Glance]] = []
     task, watched = train("lattice", seeds=[0, 52], epochs=21, look=lambda *one: seen.append(one))
@@ -86,7 +100,7 @@ def test_labels_in_a_plane_do_not_cover_each_other() -> None:
         (["lattice", "--model", "mpl"], "did you mean 'mlp'?"),
         (["lattice", "--runs", "0"], "`--runs` must be between 1 and 20, got 0"),
         (["lattice", "--epochs", "0"], "`--epochs` must be at least 1, got 0"),
-        (["lattice", "--output", "film.avi"], "`--output` must end in .gif, .png or .mp4, got 'film.avi'"),
+        (["lattice", "--output", "film.avi"], "`--output` must end in .gif, .png, .html or .mp4, got 'film.avi'"),
     ],
 )
 def test_bad_usage_is_refused_before_the_training(arguments: list[str], message: str, capsys: Capture) -> None:

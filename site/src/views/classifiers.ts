@@ -55,6 +55,11 @@ function one(shown: ShownClassifier): Node {
     return [h("h3", {}, words), h("ul", { class: "examples" }, ...tiles)];
   }
 
+  /** On a narrow screen the reasons are below the lists, out of sight. */
+  function lookAtReason(): void {
+    if (matchMedia("(max-width: 720px)").matches) reason.scrollIntoView();
+  }
+
   function showClass(label: number): void {
     const own = Array.from(arrays.label.keys()).filter((at) => arrays.label[at] === label);
     const hits = own.filter((at) => right[at]).length;
@@ -113,7 +118,10 @@ function one(shown: ShownClassifier): Node {
 
   function drawLists(): void {
     centers.replaceChildren(
-      ...shown.classes.map((name, label) => tile(shown.centers[label] ?? shown.nearest[label]![0]!.example, [name], () => showClass(label))),
+      ...shown.classes.map((name, label) => tile(shown.centers[label] ?? shown.nearest[label]![0]!.example, [name], () => {
+          showClass(label);
+          lookAtReason();
+        })),
     );
     const chosen = [...shown.examples.keys()].filter((at) => {
       const here = shown.examples[at]!.place;
@@ -123,7 +131,10 @@ function one(shown: ShownClassifier): Node {
       ...chosen.map((at) => {
         const { example, place } = shown.examples[at]!;
         const words = right[place] ? [shown.classes[arrays.winner[place]!]!] : [`${shown.classes[arrays.label[place]!]}, taken for ${shown.classes[arrays.winner[place]!]}`];
-        return tile(example, words, () => showExample(at), `${right[place] ? "" : "wrong"} ${answered[place] ? "" : "left-out"}`);
+        return tile(example, words, () => {
+          showExample(at);
+          lookAtReason();
+        }, `${right[place] ? "" : "wrong"} ${answered[place] ? "" : "left-out"}`);
       }),
     );
     if (!chosen.length) list.append(h("li", { class: "quiet" }, "No example of the page is like this."));

@@ -122,7 +122,8 @@ export function growth(data: ExplorerDocument): Node {
   function frame(now: number): void {
     if (!playing) return;
     const end = longest().length - 1;
-    time = Math.min(end, time + ((now - last) / 1000) * SNAPSHOTS_A_SECOND);
+    // A frame's time is that of its beginning, which may lie before the click on a busy machine.
+    time = Math.min(end, time + (Math.max(0, now - last) / 1000) * SNAPSHOTS_A_SECOND);
     last = now;
     draw();
     if (time >= end) stop();

@@ -36,6 +36,8 @@ def prototype_page(subject: ClassifierWithImages, found: Inspected, rows: Sequen
     parts = [
         f"<h1>{text(title)}</h1>",
         _facts(subject, found),
+        "<p>Each test picture stands beside two training pictures: the one next to its nearest center, and the one "
+        "next to its second nearest center.</p>",
         '<nav aria-label="Contents"><a href="#wrong">Mistakes</a><a href="#unclear">Least clear</a>'
         '<a href="#classes">Classes</a><a href="#confusion">Confusion</a><a href="#trust">Trust</a></nav>',
         f'<h2 id="wrong">Mistakes ({len(wrong):,} of {len(labels):,})</h2>',
@@ -88,7 +90,8 @@ def _wilson(count: int, total: int) -> tuple[float, float]:
 
 def _figure(picture: np.ndarray, name: str, words: str, kind: str = "") -> str:
     mark = f' class="{kind}"' if kind else ""
-    below = f"<b>{text(words)}</b><br>{text(name)}"
+    # A long path is broken behind its folder.
+    below = f"<b>{text(words)}</b><br>{text(name).replace('/', '/<wbr>')}"
     return f"<figure{mark}>{thumbnail(picture, name)}<figcaption>{below}</figcaption></figure>"
 
 

@@ -33,7 +33,9 @@ FRAME_MS, LAST_FRAME_MS, FRAMES = 110, 4000, 52
 SIDE, HEIGHT, DPI = 3.8, 4.35, 100
 PANEL = (0.94 * SIDE * 72, 0.72 * HEIGHT * 72)  # points
 INK = "#444444"
-SUFFIXES = (".gif", ".png", ".mp4")
+PAGE = ".html"
+"""The suffix of an explorer page, which can stand in place of a film."""
+SUFFIXES = (".gif", ".png", PAGE, ".mp4")
 TITLES = {"linear": "standard loss (softmax cross-entropy)", "harmonic": "harmonic loss"}
 HEADLINES = {
     "modular_addition": "Learning to add modulo {size}: the numbers 0 to {last} inside the model",
@@ -53,7 +55,7 @@ def median_seed(found: Mapping[int, CellResult]) -> int:
 
 
 def check_output(path: Path, flag: str = "--output") -> None:
-    """Raise ValueError if no film can be written there; better before a training than after it."""
+    """Raise ValueError if no film or page can be written there; better before a training than after it."""
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"`{flag}` must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {str(path)!r}.")
     if path.is_dir():

@@ -18,8 +18,8 @@ from harmax_lab.algorithmic.film import check_output, median_seed
 from harmax_lab.algorithmic.measures import last_embedding, measure
 from harmax_lab.algorithmic.protocols import HEADS
 from harmax_lab.algorithmic.training import RunCell, task_of
-from harmax_lab.algorithmic.watch import Watched, describe_runs
-from harmax_lab.cli.watch import film
+from harmax_lab.algorithmic.watch import Watched
+from harmax_lab.cli.watch import show
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.experiment import PROFILES
 from harmax_lab.kit.store import Run, open_runs
@@ -49,8 +49,9 @@ class Analyze:
     folder: Path = Path("runs")
     """Where run folders live."""
     animate: Path | None = None
-    """Write a film of one task's tokens over training to this .gif, .mp4 or (last frame) .png. Left open: MLPs, the
-    matched protocol, and of each loss the run that passes the test at the median time."""
+    """Write a film of one task's tokens over training to this .gif, .mp4 or (last frame) .png, or an explorer page of
+    all its runs to this .html. Left open: MLPs, the matched protocol, and for a film of each loss the run that passes
+    the test at the median time."""
     audit: bool = False
     """Print how much of each task's test is in its training set, over the authors' 20 seeds; needs no runs."""
     json: bool = False
@@ -134,7 +135,7 @@ class Analyze:
                 found = {seed: run.read(cell.name) for seed, cell in seeds.items()}
                 watched.append(Watched((model, head), found, median_seed(found)))
             task = task_of(next(iter(own["linear"].values())))
-        film(task, watched, output, f"{protocol} protocol, {describe_runs(watched)}")
+        show(task, watched, output)
         for side in watched:
             print(f"{MODEL_STYLES[side.arm].label}: {side.sentence}", file=sys.stderr)
 

@@ -17,9 +17,16 @@ from harmax.cli.usage import checking_usage
 from harmax.environment import choose_device, cores
 from harmax.errors import unknown
 from harmax.figures import house_style
+from harmax.files import write_atomically
+from harmax.inspect.explorer.assemble import assemble
+from harmax.inspect.explorer.document import GrownRun
+from harmax.inspect.explorer.page import page_of
+from harmax.inspect.explorer.parts import ExplorerOptions, ExplorerParts
 from harmax_lab.algorithmic import anchors, measures
-from harmax_lab.algorithmic.film import TITLES, check_output, draw_frames, frames_of, write_film
-from harmax_lab.algorithmic.watch import Arm, Glance, Watched, describe_runs, train
+from harmax_lab.algorithmic.film import PAGE, TITLES, check_output, draw_frames, frames_of, write_film
+from harmax_lab.algorithmic.training import RunCell
+from harmax_lab.algorithmic.watch import TRAIN_FRACTION, Arm, Glance, Watched, describe_runs, train
+from harmax_lab.explorer.growth import shown
 from harmax_lab.kit.drawing import MODEL_STYLES
 from harmax_lab.kit.text_plot import curve_in_line, labels_in_plane
 from harmax_lab.models import MODELS
@@ -39,7 +46,8 @@ class Watch:
     task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """modular_addition, lattice, equivalence, genealogy or permutation."""
     output: Path | None = None
-    """The film: a .gif, an .mp4 (with ffmpeg), or a .png of the last frame. Default: TASK.gif here."""
+    """The film: a .gif, an .mp4 (with ffmpeg), or a .png of the last frame. An .html is an explorer page with every
+    run instead. Default: TASK.gif here."""
     runs: int = anchors.RUNS
     """Runs of each loss, with the first of the authors' 20 seeds. They train as one, so that 20 take little longer
     than one."""
@@ -72,7 +80,7 @@ class Watch:
         for side in watched:
             print(f"{MODEL_STYLES[side.arm].label}: {side.sentence}")
         print_planes(task, watched)
-        film(task, watched, output, f"{self.protocol} protocol, {describe_runs(watched)}")
+        show(task, watched, output)
         return 0
 
     def _check(self, output: Path) -> None:
@@ -88,6 +96,26 @@ class Watch:
         if self.epochs < 1:
             raise ValueError(f"`--epochs` must be at least 1, got {self.epochs}; 1500 is usual.")
         check_output(output)
+
+
+def show(task: Task, watched: Sequence[Watched], output: Path) -> None:
+    """Write a film of the median runs, or an explorer page of all runs; print its path."""
+    if output.suffix.lower() == PAGE:
+        own = ExplorerParts(growth=growth(task, watched))
+        write_atomically(output, page_of(assemble(own, ExplorerOptions()).document).encode())
+        print(output)
+    else:
+        film(task, watched, output, f"{task.protocol} protocol, {describe_runs(watched)}")
+
+
+def growth(task: Task, watched: Sequence[Watched]) -> tuple[GrownRun, ...]:
+    """Return all runs as the explorer shows them."""
+    cells = {
+        RunCell(task.protocol, task.name, *side.arm, TRAIN_FRACTION, seed): run
+        for side in watched
+        for seed, run in side.runs.items()
+    }
+    return tuple(shown(cell, run) for cell, run in cells.items())
 
 
 def film(task: Task, watched: Sequence[Watched], output: Path, note: str) -> None:

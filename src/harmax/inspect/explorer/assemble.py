@@ -34,17 +34,22 @@ class Assembled:
     problems: tuple[str, ...]
 
 
-def assemble(source: Path | None, options: ExplorerOptions) -> Assembled:
+def assemble(source: Path | ExplorerParts | None, options: ExplorerOptions) -> Assembled:
     """Read a source, add what needs none, and return the document of a page.
 
     Args:
-        source: a folder. None: "runs" in the current folder, if there is one.
+        source: a folder, or its parts if they were not stored. None: "runs" in the current folder, if there is one.
         options: what to show of it.
     """
     problems: list[str] = []
-    own = ExplorerParts()
-    with _noting(problems):
-        own = _read(source, options)
+    own, origin = ExplorerParts(), ""
+    if isinstance(source, ExplorerParts):
+        own = source
+    elif source is not None or DEFAULT.is_dir():
+        folder = source or DEFAULT
+        origin = str(folder)
+        with _noting(problems):
+            own = _read(folder, options)
     published = [own]
     for read in plugins("explorer").values():
         with _noting(problems):
@@ -57,7 +62,7 @@ def assemble(source: Path | None, options: ExplorerOptions) -> Assembled:
     document = ExplorerDocument(
         title="harmax explorer",
         made_by=f"harmax {harmax.__version__}",
-        source=str(source or (DEFAULT if DEFAULT.is_dir() else "")),
+        source=origin,
         growth=own.growth,
         classifiers=own.classifiers,
         verdicts=verdicts,
@@ -84,10 +89,7 @@ def joined(verdicts: list[Verdicts]) -> Verdicts | None:
     return Verdicts(tuple(experiments.values()), tuple(claims.values()))
 
 
-def _read(source: Path | None, options: ExplorerOptions) -> ExplorerParts:
-    if source is None and not DEFAULT.is_dir():
-        return ExplorerParts()
-    folder = source or DEFAULT
+def _read(folder: Path, options: ExplorerOptions) -> ExplorerParts:
     if not folder.is_dir():
         raise ValueError(f"SOURCE must be a folder, got {str(folder)!r}, which is none; name a folder that exists.")
     found = find_source(folder)

@@ -14,6 +14,7 @@ from harmax.errors import needs
 from harmax.heads import CenterHead
 from harmax.inspect.classifiers import ClassifierWithImages, choose_decisions
 from harmax.inspect.explorer.document import Example, Neighbor, ShownClassifier, ShownExample, pack
+from harmax.inspect.image_sides import Side
 from harmax.inspect.prototypes import PrototypeView, center_pictures, head_features, nearest_images
 
 LARGEST_PICTURE = 96  # pixels
@@ -107,9 +108,10 @@ def shown_pictures(
         else:
             features = head_features(batches, one.head, model=one.model)
 
-        def show(place: int, words: str = words, side: object = side) -> Example:
-            pixels = side.pictures(np.array([place]))[0]  # type: ignore[attr-defined]
-            return Example(f"{words} image {side.numbers[place]}", data_address(pixels))  # type: ignore[attr-defined]
+        def show(place: int, words: str = words, side: Side = side) -> Example:
+            pixels = side.pictures(np.array([place]))[0]
+            named = f"{words} image {side.numbers[place]}" if side.files is None else side.files[place]
+            return Example(named, data_address(pixels))
 
         sides.append(Shown(features, side.labels, show))
     centers: tuple[Example, ...] = ()

@@ -10,15 +10,17 @@ from harmax.inspect.classifiers import ClassifierWithImages
 from harmax.inspect.explorer.classifiers import shown_pictures
 from harmax.inspect.explorer.document import unpack
 from harmax.inspect.explorer.parts import Cloud, ExplorerOptions, ExplorerParts
+from harmax.inspect.image_sides import FOLDER
 from harmax.inspect.prototypes import head_features
 
 
 def image_parts(folder: Path, options: ExplorerOptions) -> ExplorerParts:
     """Open the classifier of a folder and its images, and return what a page shows of them."""
     subject = options.open_classifier(folder)
+    dataset = subject.classifier.dataset
     shown = shown_pictures(
         subject,
-        name=f"{subject.classifier.dataset}, {len(subject.classes)} classes",
+        name=f"{folder.resolve().name if dataset == FOLDER else dataset}, {len(subject.classes)} classes",
         source=str(folder),
         neighbors=options.neighbors,
         examples=options.examples,
