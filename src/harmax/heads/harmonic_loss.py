@@ -19,6 +19,7 @@ class HarmonicLoss(nn.Module):
         weight, reduction, ignore_index, label_smoothing, impl, options: as for `harmonic_loss`.
         head: exponent, softening, scale, prior, device and dtype, as for `HarmonicHead`, the submodule `head`.
 
+    >>> import torch
     >>> loss = HarmonicLoss(16, 3)
     >>> loss(torch.randn(8, 16), torch.randint(3, (8,))).shape
     torch.Size([])
