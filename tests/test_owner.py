@@ -1,6 +1,7 @@
 """One owner per output folder, which no kill can leave behind."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -111,6 +112,28 @@ def test_a_lock_of_another_machine_that_was_cut_short_means_nothing(tmp_path: Pa
     assert holder(tmp_path) is None
     with FolderOwner(tmp_path):
         assert (tmp_path / ".lock").read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_a_folder_that_is_deleted_or_locked_away_meanwhile_hides_no_error_and_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(record: dict[str, object]) -> None:
+        if record["step"] == 5:
+            shutil.rmtree(tmp_path / "deleted")
+
+    with pytest.raises(
+        OSError, match=r"deleted/metrics\.jsonl could not be written .*; make room, and the same command"
+    ):
+        pretrain(spec(), tmp_path / "deleted", device="cpu", progress=lose)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    owner = FolderOwner(tmp_path / "read-only")
+    with monkeypatch.context() as read_only:
+        read_only.setattr(Path, "unlink", refuse)  # as in a read-only folder, but also for root
+        owner.release()
+    FolderOwner(tmp_path / "read-only").release()
 
 
 def test_what_a_kill_left_half_written_is_deleted(tmp_path: Path) -> None:

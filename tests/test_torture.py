@@ -85,6 +85,7 @@ def test_pieces_add_up_and_a_failure_can_be_repeated(tmp_path: Path, capsys: pyt
     assert (tallies["odd"].tried, tallies["odd"].failed) == (32, {"13": "thirteen"})
     shown = table.as_text(tallies, {"odd": trial})
     assert "repeat: make torture TRIALS=odd SEED=13 COUNT=1" in shown
+    assert shown.splitlines()[1].split() == ["odd", "32", "31", "1", "0.00", "0-15"]
     assert run("odd", trial, path, 13, 1, None) == 1
     assert table.tally(table.read(path))["odd"].tried == 32, "a repeated seed counts once"
     table.append(path, Line("odd", 16, 1, 2, {}, 0.0))

@@ -12,7 +12,7 @@ import stat
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from harmax.files import make_folder
@@ -148,8 +148,10 @@ def _lock(path: Path, *, wait: bool = False) -> int:
 def _release(handle: int, folder: Path, made: bool, owner: int) -> None:
     if os.getpid() != owner:
         return
-    (folder / LOCK).unlink(missing_ok=True)  # before the lock goes, so that nobody else's file is deleted
+    with suppress(OSError):  # of a folder that was deleted or became read-only; the file alone means nothing
+        (folder / LOCK).unlink(missing_ok=True)  # before the lock goes, so that nobody else's file is deleted
     _held.discard(handle)
     os.close(handle)
-    if made and not any(folder.iterdir()):
-        folder.rmdir()
+    with suppress(OSError):
+        if made and not any(folder.iterdir()):
+            folder.rmdir()

@@ -1,5 +1,6 @@
 """A CSV file becomes columns and classes, or an error that names the column and says what to do."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,9 @@ def test_missing_rows_and_columns_can_be_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + "ash,,round\n")
     assert len(read_csv(path, target="kind", drop_missing=True)[0]) == 6
     assert list(read_csv(path, target="kind", drop=["height"])[0]) == ["leaf"]
+
+
+def test_a_pipe_is_refused_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "plants.csv")
+    with pytest.raises(ValueError, match=r"plants.csv must be an ordinary file"):
+        read_csv(tmp_path / "plants.csv", target="kind")

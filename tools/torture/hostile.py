@@ -12,7 +12,6 @@ import random
 import re
 import resource
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from torture.readers import READERS
 MOST_MEMORY = 3 * 2**30
 """Bytes beyond what the program holds before it reads."""
 MOST_SECONDS = 60
+"""Processor time. One that waits without end is ended by `children`."""
 CLEAR = (ValueError, OSError, UsageError)
 FORBIDDEN = (
     "subprocess.Popen",
@@ -140,7 +140,7 @@ def guarded(name: str, folder: Path) -> None:
     held = int(re.search(r"VmSize:\s+(\d+)", status)[1]) * 1024  # type: ignore[index]
     resource.setrlimit(resource.RLIMIT_AS, (held + MOST_MEMORY, held + MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.alarm(MOST_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
 
     def look(event: str, arguments: tuple[object, ...]) -> None:
         if event in FORBIDDEN:

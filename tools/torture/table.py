@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ class Tally(NamedTuple):
     failed: dict[str, str]
     hours: float
     """Processor time of all pieces, with those that were repeated."""
+    seeds: str
+    """The seeds that were tried, as ranges."""
 
     @property
     def held(self) -> int:
@@ -86,16 +89,24 @@ def tally(lines: Iterable[Line]) -> dict[str, Tally]:
             sum(calls for calls, _ in own.values()),
             {str(seed): words for seed, (_, words) in own.items() if words},
             seconds[name] / 3600,
+            _ranges(sorted(own)),
         )
         for name, own in seen.items()
     }
 
 
+def _ranges(numbers: list[int]) -> str:
+    """Return rising numbers as ranges, such as 0-13, 20."""
+    ends = [last for last, following in pairwise([*numbers, None]) if following is None or following != last + 1]
+    starts = [first for before, first in pairwise([None, *numbers]) if before is None or first != before + 1]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
+
+
 def as_text(tallies: dict[str, Tally], trials: dict[str, Any]) -> str:
     """Return the table that is printed: tried, held, failed, and how to repeat each failure."""
-    rows = [f"{'trial':<16}{'tried':>12}{'held':>12}{'failed':>8}{'CPU hours':>12}"]
+    rows = [f"{'trial':<16}{'tried':>12}{'held':>12}{'failed':>8}{'CPU hours':>12}  seeds"]
     rows += [
-        f"{name:<16}{one.tried:>12,}{one.held:>12,}{len(one.failed):>8,}{one.hours:>12.2f}"
+        f"{name:<16}{one.tried:>12,}{one.held:>12,}{len(one.failed):>8,}{one.hours:>12.2f}  {one.seeds}"
         for name in trials
         if (one := tallies.get(name))
     ]

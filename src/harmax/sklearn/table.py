@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harmax.errors import needs, unknown
+from harmax.files import check_ordinary
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -42,12 +43,14 @@ def read_csv(
         import pandas
 
     name = Path(path).name
+    if Path(path).exists():  # else it is an address, or an error of pandas
+        check_ordinary(Path(path))
     try:
         table = pandas.read_csv(path, **options)
-    except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except (pandas.errors.ParserError, pandas.errors.EmptyDataError, UnicodeDecodeError, MemoryError) as error:
         raise ValueError(
-            f"{name} must be a CSV file, got one that cannot be read ({error}); give its separator and encoding, such "
-            'as sep=";" or encoding="latin-1".'
+            f"{name} must be a CSV file, got one that cannot be read ({str(error) or 'memory ran out'}); give its "
+            'separator and encoding, such as sep=";" or encoding="latin-1".'
         ) from error
     for column in (target, *drop):
         if column not in table.columns:

@@ -88,7 +88,8 @@ class Checkpoint:
         """Raise DamagedError where a file is not what was written."""
         for name, digest in files.items():
             path = self.folder / name
-            if not path.is_file() or _digest(path) != digest:
+            size = digest.partition(" ")[0]  # compared first: a file may be larger than what it occupies on the disk
+            if not path.is_file() or str(path.stat().st_size) != size or _digest(path) != digest:
                 words = "is not what was written: its checksum is another" if path.is_file() else "is missing"
                 raise DamagedError(
                     f"{path} {words}; copy it back, or delete {str(self.folder)!r} to resume from the checkpoint "

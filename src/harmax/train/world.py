@@ -128,10 +128,7 @@ def joined(spec: RunSpec, device: str | None = None) -> Iterator[World]:
         place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(place)
     if starts:
-        if place.type == "cuda":
-            dist.init_process_group("nccl", device_id=place)
-        else:
-            dist.init_process_group("gloo")
+        start_group(place)
     try:
         size = dist.get_world_size()
         yield World(dist.get_rank(), size, place, copies=size if spec.engine == "tp" else 1)
@@ -140,6 +137,22 @@ def joined(spec: RunSpec, device: str | None = None) -> Iterator[World]:
             # Models lie in cycles, and one that outlives its group keeps the group's threads running.
             gc.collect()
             dist.destroy_process_group()
+
+
+def start_group(place: torch.device) -> None:
+    """Let the processes that torchrun started find each other.
+
+    torchrun keeps one store through all restarts, in which a process may find the address of one that was killed before
+    it, and wait for it (pytorch/pytorch#135712). On one machine the number of the restart keeps them apart. Several
+    machines may count differently; there TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 makes torchrun take a new store.
+    """
+    settings: dict[str, Any] = {"device_id": place} if place.type == "cuda" else {}
+    values = os.environ
+    if values.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and values.get("GROUP_WORLD_SIZE") == "1":
+        store = dist.TCPStore(values["MASTER_ADDR"], int(values["MASTER_PORT"]), is_master=False)
+        settings |= {"store": dist.PrefixStore(f"restart {values['TORCHELASTIC_RESTART_COUNT']}", store)}
+        settings |= {"rank": int(values["RANK"]), "world_size": int(values["WORLD_SIZE"])}
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo", **settings)
 
 
 def spread(

@@ -146,3 +146,11 @@ def test_a_picture_file_that_would_fill_the_memory_is_refused(
     place = write_tree(tmp_path, {"owl/a.png": bytes(1001)}, form)
     with pytest.raises(DamagedError, match=r"a.png.* must have at most 1,000 bytes, got 1,001"):
         class_folder(place)[0]
+
+
+def test_zeros_without_end_are_no_archive(tmp_path: Path) -> None:
+    path = tmp_path / "set.tar.xz"
+    path.touch()
+    os.truncate(path, 100 * 2**30)  # which occupies nothing on the disk
+    with pytest.raises(DamagedError, match=r"set.tar.xz must be a whole archive, got no xz file"):
+        class_folder(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harmax.data.text import from_dataset, from_files
+from harmax.data.text import sources as module
 from harmax.errors import DamagedError, MissingExtraError
 from token_shards import write_text_files
 
@@ -71,3 +72,15 @@ def test_a_folder_named_like_a_text_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "poems.txt").mkdir()
     (tmp_path / "poems.txt" / "a.txt").write_text("a text")
     assert list(from_files([tmp_path]).documents) == [("poems.txt/a.txt", "a text")]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.txt.xz", "a.txt.gz"])
+def test_a_file_that_would_fill_the_memory_or_never_end_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES", 2**20)
+    path = tmp_path / name
+    path.touch()
+    os.truncate(path, 100 * 2**30)  # which occupies nothing on the disk
+    with pytest.raises(DamagedError, match=name):
+        list(from_files([path]).documents)

@@ -4,23 +4,22 @@ import os
 import random
 import signal
 import sys
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import torch.distributed as dist
+import torch
 
 from harmax.train import PretrainSpec
 from harmax.train.language.train import LanguageRecipe, pretrain
 from harmax.train.loop import Training
-from harmax.train.world import World, joined
+from harmax.train.world import World, joined, start_group
 from leaving import leave
 from train.language.tiny import spec
 
-ENGINES = ("ddp", "fsdp")
+ENGINES = ("ddp", "fsdp", "tp")
 
 
 class Dying(LanguageRecipe):
@@ -48,7 +47,7 @@ def train(root: Path, engine: str, seed: int) -> None:
 
 if __name__ == "__main__":
     folder, number = Path(sys.argv[1]), int(sys.argv[2])
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))  # of 30 minutes, should the processes not meet
+    start_group(torch.device("cpu"))
     for name in ENGINES:
         train(folder, name, number)
         pretrain(spec(engine=name), folder / f"undisturbed-{name}", device="cpu")

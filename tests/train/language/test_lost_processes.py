@@ -19,7 +19,7 @@ SEED = int(os.environ.get("HARMAX_TEST_SEED", random.SystemRandom().randrange(10
 def test_after_a_process_is_lost_training_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     worker = str(Path(__file__).with_name("dying.py"))
-    command = [*torchrun, "--max-restarts", "4", worker, str(tmp_path), str(SEED)]
+    command = [*torchrun, "--max-restarts", str(len(ENGINES)), worker, str(tmp_path), str(SEED)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     for engine in ENGINES:

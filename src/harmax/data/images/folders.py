@@ -22,6 +22,7 @@ PICTURES = frozenset((".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", 
 ARCHIVES = (".tar", ".tar.xz", ".tar.gz", ".tgz", ".tar.bz2")
 MOST_BYTES = 2**28
 """Largest picture, still encoded. A small archive may promise many GB."""
+XZ = b"\xfd7zXZ\0"
 MOST_RATIO = 100
 """How many times its size a compressed archive may unpack to, beyond the size of one picture. Pictures are compressed
 already, so that honest archives come to about 1."""
@@ -163,6 +164,11 @@ def _in_folder(root: Path) -> Iterator[tuple[_Stored, str]]:
 def _in_archive(path: Path) -> Iterator[tuple[_Stored, str]]:
     plain, unpacked, most = path.suffix == ".tar", 0, max(MOST_BYTES, MOST_RATIO * path.stat().st_size)
     try:
+        with path.open("rb") as packed:
+            if (
+                path.suffix == ".xz" and packed.read(len(XZ)) != XZ
+            ):  # lzma would take zeros for empty files, without end
+                raise lzma.LZMAError("no xz file")
         with tarfile.open(path) as archive:
             for member in archive:
                 inside = PurePosixPath(member.name)

@@ -1,5 +1,6 @@
 """Sources of documents: text files, or the rows of a Hugging Face dataset."""
 
+import functools
 import gzip
 import hashlib
 import json
@@ -8,13 +9,18 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from harmax.data.text.vocabulary import SEPARATOR
 from harmax.errors import DamagedError, needs
-from harmax.files import check_ordinary
+from harmax.files import MOST_BYTES, check_ordinary
 
-OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
+# Without a format, lzma takes zeros without end for empty files, one after another.
+OPENERS: dict[str, Callable[..., Any]] = {
+    "": open,
+    ".gz": gzip.open,
+    ".xz": functools.partial(lzma.open, format=lzma.FORMAT_XZ),
+}
 UNREADABLE = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 KINDS = (".txt", ".jsonl")
 
@@ -112,11 +118,20 @@ def _read(path: Path, field: str) -> Iterator[str]:
     try:
         # utf-8-sig removes a byte order mark, which is not part of the text
         with opener(path, "rt", encoding="utf-8-sig") as file:
-            yield from _read_lines(file, path, field) if _kind(path) == ".jsonl" else _read_plain(file)
+            lines = _short_lines(file, path)
+            yield from _read_lines(lines, path, field) if _kind(path) == ".jsonl" else _read_plain(lines)
     except UNREADABLE as error:
         raise DamagedError(f"{path} must be a whole {path.suffix} file, got {error!r}; compress it again.") from error
     except UnicodeDecodeError as error:
         raise DamagedError(f"{path} must be UTF-8, got {error}; convert it.") from error
+
+
+def _short_lines(file: TextIO, path: Path) -> Iterator[str]:
+    """Yield the lines of a file; refuse one that would fill the memory."""
+    while line := file.readline(MOST_BYTES):
+        if len(line) == MOST_BYTES:
+            raise DamagedError(f"{path} must have lines of less than {MOST_BYTES:,} characters, got a longer one.")
+        yield line
 
 
 def _read_plain(file: Iterable[str]) -> Iterator[str]:
