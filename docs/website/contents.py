@@ -18,7 +18,7 @@ SECTIONS = {
         "lab/results/unexplained.md",
     ],
     "Benchmarks": ["benchmarks/README.md", "benchmarks/figures/README.md"],
-    "Project": ["docs/log.md", "CHANGELOG.md", "CONTRIBUTING.md"],
+    "Project": ["docs/log.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"],
 }
 """The navigation. A folder stands for its pages."""
 BELOW = {"examples": "examples", "lab/README.md": "lab/results"}
