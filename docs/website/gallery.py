@@ -24,7 +24,7 @@ it gave when this site was built. Scripts that need trained weights are shown wi
 
 def executed(example: Path, cache: Path) -> Path:
     """Return the folder with what an example printed and drew; run it only if it or harmax has changed since."""
-    folder = cache / f"{example.stem}-{fingerprint(example)}"
+    folder = cache / f"{example.stem}-{fingerprint(example, *(ROOT / 'src/harmax').rglob('*.py'))}"
     if folder.is_dir():
         return folder
     for old in cache.glob(f"{example.stem}-*"):
@@ -45,10 +45,10 @@ def executed(example: Path, cache: Path) -> Path:
     return folder
 
 
-def fingerprint(example: Path) -> str:
-    """Return a digest of the example, of harmax and of the versions that its numbers depend on."""
+def fingerprint(*files: Path) -> str:
+    """Return a digest of files, and of the versions that their numbers depend on."""
     digest = hashlib.sha256(f"{sys.version_info[:2]} {version('torch')} {version('numpy')}".encode())
-    for path in [example, *sorted((ROOT / "src/harmax").rglob("*.py"))]:
+    for path in sorted(files):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -89,6 +89,12 @@ def test_the_tally_counts_published_verdicts_of_the_paper_and_of_controls(tmp_pa
     assert "4 controls that the paper does not have 1 hold 1 do not hold 2 not decided" in text
 
 
+@pytest.mark.parametrize("profile", ["smoke", "quick"])
+def test_short_runs_are_called_what_they_are(tmp_path: Path, profile: str) -> None:
+    run("demo", smoke=profile == "smoke", folder=tmp_path / "runs")
+    assert f"all of them as {profile} checks." in page_of(tmp_path / "runs").text
+
+
 def test_claims_that_a_short_run_leaves_open_are_counted_once(tmp_path: Path) -> None:
     few = tuple(
         Claim(f"c{number}", f"Claim {number}.", judge=judge, seeds=9, sentences=("3.2/6",)) for number in range(7)

@@ -220,6 +220,11 @@ class Page:
         return [part for part in self.ran if part.section.run and part.section.run.profile != "full"]
 
     @property
+    def short_words(self) -> str:
+        """What those are: quick checks, smoke checks or both."""
+        return " and ".join(dict.fromkeys(f"{part.profile}s" for part in self.short))
+
+    @property
     def answers(self) -> str:
         """How many claims this machine's runs decide, like or unlike the published ones, in a sentence."""
         kinds = Counter(row.agrees for row in self.rows if row.words_here)
