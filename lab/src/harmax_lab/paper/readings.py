@@ -87,6 +87,10 @@ READINGS: tuple[Reading, ...] = (
         f"arm: in at least {100 * MOST:.0f} % of its runs. The tree: a clear tower, as the paper draws it.",
     ),
     Reading(
+        "successfully recovers both (Fig. 6)",
+        f"The run whose structure is the median has at least {100 * PERFECT:.0f} % of it on both tasks.",
+    ),
+    Reading(
         "similar success rate",
         f"The shares of runs differ by at most {100 * SIMILAR_RATE:.0f} %, and a test of the counts does not tell them "
         "apart.",
