@@ -24,6 +24,7 @@ def make_mistakes(mesh: DeviceMesh) -> dict[str, str]:
     by_feature = distribute_tensor(torch.randn(12, 4), mesh, [Shard(1)])
     square = init_device_mesh("cpu", (ranks // 2, 2))
     on_square = [distribute_tensor(torch.randn(12, 4), square, [Replicate(), Shard(0)]) for _ in range(2)]
+    head = parallelize_module(HarmonicHead(4, 12), mesh, ClassParallel())
     attempts: dict[str, Callable[[], Any]] = {
         "other exponents": lambda: harmonic_loss(x, w, target, exponent=3.0 + rank),
         "other exponents of log-probabilities": lambda: harmonic_log_probabilities(x, w, exponent=3.0 + rank),
@@ -39,6 +40,7 @@ def make_mistakes(mesh: DeviceMesh) -> dict[str, str]:
         "fewer classes than ranks": lambda: harmonic_loss(x, few, target[:1].expand(6)),
         "a head with fewer classes": lambda: parallelize_module(HarmonicHead(4, ranks - 1), mesh, ClassParallel()),
         "a linear head": lambda: parallelize_module(nn.Linear(4, 8), mesh, ClassParallel()),
+        "class means of divided centers": lambda: head.init_from_class_means(torch.randn(6, 4), target),
         "plain centers": lambda: harmonic_loss(x, torch.randn(12, 4), target),
         "divided features": lambda: harmonic_loss(x, by_feature, target),
         "two dimensions": lambda: harmonic_loss(*on_square, torch.arange(12)),

@@ -97,6 +97,7 @@ MESSAGES = {
     "fewer classes than ranks": "must have at least as many classes as ranks divide them",
     "a head with fewer classes": "must have at least as many classes as ranks divide them",
     "a linear head": "TypeError: ClassParallel must be given a harmonic head, got Linear",
+    "class means of divided centers": "TypeError: .* call init_from_class_means before parallelize_module",
     "plain centers": "TypeError: `linear_weight` must be a DTensor, as `input` is, got a plain tensor",
     "divided features": "must be divided along its classes",
     "two dimensions": "must be on one mesh with one dimension",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from harmax.checks import is_quantized
 from harmax.functional import check_softening, harmonic_logits, resolve_exponent, squared_distance
+from harmax.sharding import is_distributed
 
 
 class CenterOptions(TypedDict, total=False):
@@ -146,6 +147,11 @@ class CenterHead(nn.Module):
         tensor([[2., 0.],
                 [0., 5.]])
         """
+        if is_distributed(self.weight):  # ranks may have other features, and would disagree on the means
+            raise TypeError(
+                "the weight of a head must be whole to start from class means, got a DTensor; call "
+                "init_from_class_means before parallelize_module or fully_shard."
+            )
         if target.dtype != torch.int64:
             raise TypeError(f"`target` must hold class indices as int64, got {target.dtype}; convert it with .long().")
         if features.shape[:-1] != target.shape or features.shape[-1] != self.in_features:
