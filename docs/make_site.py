@@ -19,6 +19,7 @@ from pages.site import DOCS, ROOT
 from website.check import problems
 from website.contents import NOT_EXECUTED, below
 from website.gallery import executed, fingerprint
+from website.reach import make_reachable
 from website.stage import stage
 
 BUILD = ROOT / "build"
@@ -67,6 +68,7 @@ def main() -> int:
     stage(source, examples())
     shutil.rmtree(output, ignore_errors=True)
     sphinx(source, output)
+    make_reachable(output)
     explorer(output / "docs/website/explorer/explore.html")
     found = problems(output)
     print(*found, f"{output}/index.html", sep="\n")

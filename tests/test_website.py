@@ -16,6 +16,7 @@ from pages.site import REPOSITORY, ROOT
 from test_docs import links
 from website import check, contents, gallery
 from website.links import rewritten
+from website.reach import make_reachable
 from website.stage import stage
 
 
@@ -112,6 +113,19 @@ def test_an_example_is_executed_again_only_after_a_change(tmp_path):
     example.write_text("raise ValueError('no luck')")
     with pytest.raises(RuntimeError, match=r"draw.py must run .*\n.*(\n.*)*no luck"):
         gallery.executed(example, tmp_path / "cache")
+
+
+def test_wide_parts_are_reached_by_keyboard(tmp_path):
+    page = tmp_path / "folder/page.html"
+    page.parent.mkdir()
+    page.write_text(
+        '<pre>code</pre><div class="table-wrapper docutils"></div><p class="caption" role="heading">API</p>'
+    )
+    make_reachable(tmp_path)
+    assert page.read_text() == (
+        '<pre tabindex="0">code</pre><div tabindex="0" class="table-wrapper docutils"></div>'
+        '<p class="caption" role="heading" aria-level="2">API</p>'
+    )
 
 
 def test_what_is_wrong_with_a_built_page_is_named(tmp_path):

@@ -20,5 +20,5 @@ html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
-pygments_style = "friendly"
+pygments_style = "xcode"  # has enough contrast
 pygments_dark_style = "monokai"
