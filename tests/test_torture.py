@@ -1,6 +1,8 @@
 """A sample of `make torture`: a few cases of its quick trials, its table, and that its trials can fail."""
 
+import os
 import random
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +93,18 @@ def test_pieces_add_up_and_a_failure_can_be_repeated(tmp_path: Path, capsys: pyt
     table.append(path, Line("odd", 16, 1, 2, {}, 0.0))
     assert table.tally(table.read(path))["odd"].tried == 34
     assert len(table.read(path)) == 2, "consecutive pieces are one line"
+
+
+def test_the_triton_kernels_are_drawn_in_their_interpreter(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    words = ["draws-triton", "--count", "2", "--table", str(tmp_path / "table.jsonl")]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    command = [sys.executable, "-m", "torture", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert table.tally(table.read(tmp_path / "table.jsonl"))["draws-triton"].held == 2
 
 
 def test_a_kill_comes_at_the_operation_that_was_drawn(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 # B rows, D features, V classes
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +15,9 @@ from harmax.kernels.eager import hit_floor
 from oracle import GRADIENT_UNIT, UNIT, Oracle, brute_force, lost_below_tiny
 
 EXPONENTS = (0.5, 1.0, 2.0, 3.75, 9.0, 28.0, 300.0, 2048.0)
+# What the guide says of Triton in half precision: both factors of a product are rounded to 11 bits, and the factor of
+# each pair in the backward pass to bfloat16.
+PRODUCT_UNIT, FACTOR_UNIT = 2.0**-10, 2.0**-8
 Problem = tuple[Tensor, Tensor, Tensor, dict[str, Any]]
 
 
@@ -87,10 +89,14 @@ def difference(impl: str, problem: Problem, want: Oracle, device: str = "cpu", c
     dx, dw, dn, *dp = (g.cpu() for g in torch.autograd.grad(loss.sum(), asked))
     unit, gradient_unit = UNIT[x.dtype], GRADIENT_UNIT[x.dtype]
     rounded = 1e-7 if x.dtype == torch.float16 else 0.0  # gradients come back in the type of the input
+    coarse = impl == "triton" and x.dtype in (torch.float16, torch.bfloat16)
+    if coarse:
+        unit = PRODUCT_UNIT
     smallest = rounded + lost_below_tiny(x, w, options, wide)
     slack = want.slack if options["reduction"] == "none" else want.slack.sum()
     kept = options["prior"][options["prior"] > -torch.inf] if prior is not None else torch.zeros(1)
     relative = 4 * unit * (1 + options["exponent"] + kept.abs().max().item()) + want.rounding
+    relative += FACTOR_UNIT if coarse else 0.0
     checks = [
         # The last term is the rounding of the result itself, of a sum and a quotient.
         (
@@ -140,12 +146,8 @@ def case(seed: int, impls: Sequence[str], device: str = "cpu", **choices: Any) -
     return "; ".join(words for words in found if words) or None
 
 
-def use_triton_interpreter() -> None:
-    """Let Triton's kernels run on the CPU; only before Triton is imported."""
-    os.environ["TRITON_INTERPRET"] = "1"
-
-
 SINGLE = {"dtypes": (torch.float32, torch.bfloat16, torch.float16), "probabilities": False}
 on_cpu: Callable[[int], str | None] = partial(case, impls=("eager", "chunked"))
-in_triton: Callable[[int], str | None] = partial(case, impls=("triton",), **SINGLE)
+# In half precision the interpreter cuts off where a GPU rounds.
+in_triton: Callable[[int], str | None] = partial(case, impls=("triton",), dtypes=(torch.float32,), probabilities=False)
 on_gpu: Callable[[int], str | None] = partial(case, impls=("triton", "chunked", "eager"), device="cuda", **SINGLE)

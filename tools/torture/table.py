@@ -19,8 +19,6 @@ class Trial(NamedTuple):
     """What one case counts for."""
     batch: int = 1
     """Cases per line of the table."""
-    prepare: Callable[[], None] = lambda: None
-    """Is called once before the first case."""
 
 
 class Line(NamedTuple):

@@ -13,9 +13,7 @@ FAULTS = {
 }
 TRIALS: dict[str, Trial] = {
     "draws": Trial(draws.on_cpu, "drawn calls of eager and of chunked against float64", calls=2, batch=500),
-    "draws-triton": Trial(
-        draws.in_triton, "the same of the Triton kernels, in their interpreter", prepare=draws.use_triton_interpreter
-    ),
+    "draws-triton": Trial(draws.in_triton, "the same of the Triton kernels in float32, in their interpreter"),
     "draws-gpu": Trial(draws.on_gpu, "the same of triton, chunked and eager on a GPU", calls=3, batch=100),
     **{
         f"{fault}-{task}": Trial(partial(case, task), f"{about}: {task}")

@@ -152,7 +152,7 @@ def loading(model: str) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, ValueError, RuntimeError, MemoryError, SafetensorError) as error:
+    except (OSError, ValueError, TypeError, RuntimeError, MemoryError, SafetensorError) as error:
         raise ValueError(
             f"MODEL must be one that AutoModelForCausalLM loads, got {model!r} ({_first_line(error)}); name a complete "
             "folder, or a name on the Hugging Face Hub if it can be reached."
