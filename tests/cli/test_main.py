@@ -68,7 +68,7 @@ def test_without_the_extra_the_command_says_how_to_install_it(module: str) -> No
 INTERRUPTED = """
 import os, signal, sys
 from importlib import import_module
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background ignores Ctrl-C, and so would this
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where tests run in the background it is ignored
 class CtrlC:
     def find_spec(self, name, *rest):
         if name == "torch":
