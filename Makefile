@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup test test-jax test-tools test-walks test-browser torture explorer site check reproduce bench docs clean
+.PHONY: setup test test-slow test-jax test-tools test-walks test-browser torture explorer site check reproduce bench docs clean
 
 setup: .venv/ready
 
@@ -16,7 +16,11 @@ setup: .venv/ready
 
 # A process a core, with one thread each: most tests are too small for more.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu and not browser and not jax and not walk' --numprocesses auto --dist worksteal --quiet
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'not gpu and not browser and not jax and not walk and not slow' --numprocesses auto --dist worksteal --quiet
+
+# What takes more than five seconds per test: several processes, searches, kernels compiled for a GPU. Five minutes.
+test-slow: setup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m 'slow and not gpu and not browser and not jax and not walk' --numprocesses auto --dist worksteal --quiet
 
 # The loss in JAX against float64 and against torch, and split over devices: two minutes of one core, most of them for
 # XLA, which compiles a function for every shape. `make test` has its doctests, its errors and its part of the guide.

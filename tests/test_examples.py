@@ -44,6 +44,7 @@ def test_lattice(tmp_path):
     assert "<svg" in (tmp_path / "lattice.svg").read_text()
 
 
+@pytest.mark.slow
 def test_tensor_parallel():
     path = EXAMPLES / "tensor_parallel.py"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

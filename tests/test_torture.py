@@ -95,6 +95,7 @@ def test_pieces_add_up_and_a_failure_can_be_repeated(tmp_path: Path, capsys: pyt
     assert len(table.read(path)) == 2, "consecutive pieces are one line"
 
 
+@pytest.mark.slow
 def test_the_triton_kernels_are_drawn_in_their_interpreter(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     words = ["draws-triton", "--count", "2", "--table", str(tmp_path / "table.jsonl")]

@@ -16,7 +16,7 @@ import pytest
 
 HERE = Path(__file__).parent
 FOLDERS = ("algorithmic", "studies", "toy", "vision", "language")
-WHOLE = ("", "not gpu and not browser and not jax and not walk")
+WHOLE = ("", "not gpu and not browser and not jax and not walk and not slow")
 """Markers of a whole run, as `make test` gives them."""
 WANTED = ("reproduced", "not reproduced")
 OUTPUT = "harmax_lab_verdicts"

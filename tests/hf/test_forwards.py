@@ -54,6 +54,7 @@ def test_a_wrapper_stays_and_its_copies_are_their_own():
     assert len(calls) == 2
 
 
+@pytest.mark.slow
 def test_a_compiled_forward_may_take_the_place_of_the_forward():
     inputs = batch("llama")
     for _ in range(2):  # the second model uses what was compiled for the first one

@@ -176,7 +176,6 @@ FRESH = """
 """
 
 
-@pytest.mark.slow
 def test_all_come_back_in_a_fresh_process(tmp_path):
     folders, expected = [], []
     for name, tied in FOLDERS:

@@ -115,7 +115,6 @@ def test_training_from_scratch_starts_as_the_model_of_transformers_does():
         harmax.hf.HarmonicBertForTokenClassification  # noqa: B018
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "bert"])
 def test_a_training_step_compiles_into_one_graph(name):
     model, inputs = harmonic(name).train(), batch(name)

@@ -50,7 +50,6 @@ NEVER_HARMONIC = {
 """Refused when they are tried, whatever their labels mean."""
 
 
-@pytest.mark.slow
 def test_every_causal_model_that_does_not_shift_labels_is_known():
     """All others compute their loss by `loss_function`, which shifts."""
     names = set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())

@@ -54,7 +54,6 @@ def direct_loss(gpt, **options) -> float:
     return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), **options).item()
 
 
-@pytest.mark.slow
 def test_a_few_steps_learn_are_saved_and_come_back(tmp_path):
     gpt = model(exponent=32.0, initializer_range=0.02, learn_exponent=True)
     before = direct_loss(gpt)

@@ -312,6 +312,7 @@ def test_bad_input(monkeypatch):
         harmonic_loss(x, w, target, impl="triton")
 
 
+@pytest.mark.slow
 def test_many_tiles_do_not_wear_a_sum_down(monkeypatch):
     monkeypatch.setattr(tiles, "PROGRAMS", 1)
     x, w, target = draw(rows=6, features=8, classes=3000)
@@ -334,6 +335,7 @@ def test_next_to_a_center_in_dtypes_that_must_be_rounded(dtypes, distance):
     assert max(error(dx, want.dx), error(dw, want.dw)) < 6e-3
 
 
+@pytest.mark.slow
 def test_a_scaled_loss_keeps_small_gradients_in_float16(monkeypatch):
     # Large tiles: with small ones, which others test, the interpreter takes long.
     monkeypatch.setattr(tiles, "TILE", {"BM": 64, "BN": 64, "num_warps": 4})

@@ -25,6 +25,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 def test_every_kernel_compiles_for_a_gpu(dtype, tmp_path):
     script = Path(__file__).with_name("compile_for_gpu.py")

@@ -34,7 +34,6 @@ def test_every_check_of_scikit_learn_passes(model: HarmonicClassifier) -> None:
     assert len(results) > 50
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_every_check_passes_with_the_choices_of_the_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harmax.sklearn.search.LARGEST", 8.0)  # one exponent: the checks fit hundreds of times

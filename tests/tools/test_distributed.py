@@ -4,14 +4,12 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from harmax import HarmonicHead
 from tools.ranks import HEADS, RANKS, WRAPPINGS, Classifier, main, train
 
 
-@pytest.mark.slow
 def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(main, (tmp_path,), nprocs=RANKS)
     found = torch.load(tmp_path / "found.pt", weights_only=True)

@@ -206,7 +206,6 @@ def test_an_exported_model_runs_without_harmax(tmp_path: Path) -> None:
     assert "export refuses: Guard failed: input.size()[1] == 64" in said
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles C++")
 def test_a_package_of_aotinductor_runs_without_harmax(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript", reason="it takes half a minute, so only make test-tools runs it")

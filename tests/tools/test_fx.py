@@ -147,7 +147,6 @@ print("extracted")
 """
 
 
-@pytest.mark.slow
 def test_the_feature_extractor_of_torchvision() -> None:
     """In a process of its own, because transformers must not see such a torchvision."""
     if importlib.util.find_spec("torchvision") is None and not APART.exists():

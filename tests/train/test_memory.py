@@ -32,6 +32,7 @@ except MemoryError as error:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of other systems cannot be limited like this")
 def test_a_step_that_finds_no_memory_is_named_and_the_last_checkpoint_is_whole(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FULL, str(tmp_path / "run"), str(Path(__file__).parents[1])]

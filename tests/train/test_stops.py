@@ -63,6 +63,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], wanted[name]) for name in wanted), note
 
 
+@pytest.mark.slow
 def test_all_processes_stop_when_torchrun_is_told_to_end_and_one_speaks(tmp_path: Path) -> None:
     with running(replace(FOREVER, engine="ddp"), tmp_path, *CLUSTER, until=3) as (process, said):
         process.terminate()
@@ -74,6 +75,7 @@ def test_all_processes_stop_when_torchrun_is_told_to_end_and_one_speaks(tmp_path
     assert shown == [f"step {line['step']}" for line in curve(tmp_path)], "each step once"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["pretrain", "vision"])
 def test_a_closed_pipe_does_not_stop_a_training_and_is_no_success(tmp_path: Path, verb: str) -> None:
     words = {"pretrain": "--steps 5 --warmup 1 --n-layer 1", "vision": "--epochs 1"}[verb]

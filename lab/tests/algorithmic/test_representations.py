@@ -75,7 +75,6 @@ def good() -> Results:
     return made(as_said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["authors", "matched"])
 def test_what_the_paper_says_is_reproduced_where_it_is_so(protocol: str) -> None:
     found = verdicts(made(as_said, protocol=protocol))

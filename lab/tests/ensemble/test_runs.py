@@ -161,12 +161,14 @@ def test_several_ensembles_give_what_each_gives_alone_and_progress_shows_a_bar_a
         assert len(bars) == len(alone[number][0].ensemble)
 
 
+@pytest.mark.slow
 def test_processes_give_what_one_gives(alone: list[tuple[Job, History]]) -> None:
     looked: list[int] = []
     train_all(alone, workers=2, look=lambda number, status: looked.append(number))
     assert set(looked) == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_taking_turns_gives_the_same(alone: list[tuple[Job, History]], workers: int) -> None:
     """How ensembles share a GPU, on a CPU: compiled ahead by processes, then advanced block by block in turns."""
@@ -179,6 +181,7 @@ def test_taking_turns_gives_the_same(alone: list[tuple[Job, History]], workers: 
         assert_same_parameters(job.ensemble, twin.ensemble, tolerance=0.0)
 
 
+@pytest.mark.slow
 def test_what_comes_next_is_compiled_meanwhile_after_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[int] = []
 
@@ -199,6 +202,7 @@ def test_what_comes_next_is_compiled_meanwhile_after_everything_else(monkeypatch
     assert started == [*own, 5, 6, 7, 8][: len(started)]
 
 
+@pytest.mark.slow
 def test_what_comes_next_cannot_break_what_is_trained(alone: list[tuple[Job, History]]) -> None:
     def broken() -> Iterator[Job]:
         yield Job(ensemble_of([Run()]), [Quits()], Plan(epochs=1))  # has no sizes

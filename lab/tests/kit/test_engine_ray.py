@@ -102,6 +102,7 @@ def test_the_numbers_are_those_of_the_local_engine(tmp_path: Path) -> None:
     assert not (far.folder / "partial").exists()
 
 
+@pytest.mark.slow
 def test_a_real_experiment_stacked_in_one_group_is_cut_and_comes_out_the_same(tmp_path: Path) -> None:
     far, near = (run("ablation", smoke=True, engine=engine, folder=tmp_path / engine) for engine in ("ray", "local"))
     assert not far.failed
@@ -260,6 +261,7 @@ def telling(spec: NumberSpec, cells: Sequence[NumberCell], context: Context) -> 
     yield from run_cells(spec, cells, context)
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_is_finished_and_ends_the_tasks(tmp_path: Path) -> None:
     def interrupt(event: Event) -> None:
         if event.done == 1:

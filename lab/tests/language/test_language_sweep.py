@@ -99,6 +99,7 @@ def test_arms_differ_in_their_head_alone() -> None:
     assert specs[0].sequences * specs[0].context * specs[0].steps == 19_660_800
 
 
+@pytest.mark.slow
 def test_every_arm_learns(tmp_path: Path) -> None:
     spec = replace(SMOKE, arms=tuple(ARMS), lrs=(1e-2,), repeated_lr=1e-2, steps=12, evaluate_every=12)
     found = run(with_profile(spec), smoke=True, folder=tmp_path, device="cpu")
@@ -117,6 +118,7 @@ def test_every_arm_learns(tmp_path: Path) -> None:
     assert 0 < abs(exponents["harmonic_learnable"] - 768) < 200
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_midway_goes_on_to_the_same_numbers(tmp_path: Path) -> None:
     whole = run(EXPERIMENT, smoke=True, folder=tmp_path / "whole", device="cpu")
     assert not whole.failed

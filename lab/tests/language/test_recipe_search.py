@@ -23,6 +23,7 @@ def search(table: Path, **more: Any) -> list[Trial]:
     return run_search(plan("smoke", table, "cpu"), table, **more)
 
 
+@pytest.mark.slow
 def test_a_search_trains_every_family_equally_and_goes_on_from_its_table(tmp_path: Path) -> None:
     said: list[str] = []
     few = iter(range(5))

@@ -75,6 +75,7 @@ def test_harmonic_weights_land_on_the_points(case: int) -> None:
     np.testing.assert_allclose(result.arrays["weight"], POINTS[case], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_amsgrad_holds_case_2_at_the_bar_for_all_the_steps() -> None:
     result = compute(ToySpec(grid_size=3), 2, "harmonic_amsgrad")
     assert result.metrics["loss"] < 1e-10

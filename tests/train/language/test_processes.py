@@ -15,6 +15,7 @@ from harmax.train.language.model import build_model
 from harmax.train.language.train import pretrain
 from train.language.tiny import assert_same_up_to_rounding, curve, spec, weights
 
+pytestmark = pytest.mark.slow
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
