@@ -67,10 +67,10 @@ def _traceable(function: _Function) -> _Function:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        proxy = next((value for value in (*args, *kwargs.values()) if isinstance(value, Proxy)), None)
-        if proxy is None:
-            return function(*args, **kwargs)
-        return proxy.tracer.create_proxy("call_function", call, args, kwargs)
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Proxy):
+                return value.tracer.create_proxy("call_function", call, args, kwargs)
+        return function(*args, **kwargs)
 
     return call  # type: ignore[return-value]  # it has the signature of the function
 
